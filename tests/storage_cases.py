@@ -6,6 +6,7 @@ import polyattn as pa
 from fuzz_targets import own_program
 from rotary_cases import random_rotary
 from saved_models import MODELS
+from sublayers import rms_norm, turned
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -47,6 +48,11 @@ def learned_coefficients():
     return pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6), "coefficients")
 
 
+def sublayer(X):
+    """Its input, and attention with positions to normalised tokens."""
+    return X + turned(4)(rms_norm(X))
+
+
 OBJECTS = {
     "layer": lambda: random_layer(2, 3, 2),
     "layer with bias": lambda: random_layer(1, 3, 1, "causal", bias=True),
@@ -56,6 +62,7 @@ OBJECTS = {
     "learned softmax layer": learned_softmax,
     "layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, mode="causal"),
     "layer with bias from queries": lambda: pa.learn_from_queries(random_softmax, 3, bias=True),
+    "sublayer from queries": lambda: pa.learn_from_queries(sublayer, 4),
     "no layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, max_queries=2),
     "circuits": lambda: pa.interop.circuits(2 * [pa.data.random_softmax_layer(3, n_heads=2)]),
     "moments": lambda: pa.Moments(2, 2).update(X, Y),

@@ -5,8 +5,8 @@ import pytest
 
 import polyattn as pa
 from polyattn import learn_from_queries
+from polyattn.softmax.queries.beginning import sized
 from polyattn.softmax.queries.findings import QueryFindings
-from polyattn.softmax.queries.learn_from_queries import _sized
 from polyattn.softmax.queries.oracle import Oracle
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.symmetry import require_symmetry
@@ -124,7 +124,7 @@ def test_attention_is_never_taken_for_something_else(seed):
 
     def examine(function):
         findings = QueryFindings(Oracle(function, d, np.inf, 4096), bias)
-        require_symmetry(_sized(findings, rng))
+        require_symmetry(sized(findings, rng))
 
     examine(oracle)
     # Negative control: half a coordinate of the token itself, added, is seen.

@@ -126,7 +126,7 @@ def test_attention_much_smaller_or_larger_than_its_input(size):
 
 
 OTHER = {
-    "nothing but the input": (lambda X: X, "not_attention", "returns its input"),
+    "nothing but the input": (lambda X: X, "not_attention", "the token itself"),
     "normalised alone": (rms_norm, "not_attention", "There is no attention"),
     "another map beside": (
         lambda X: X @ planted().value[0] + planted()(rms_norm(X)),

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.oracle import Oracle, SumOfValues
-from polyattn.softmax.queries.structure import Structure
+from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.outcomes import LARGEST_DOUBT
+from polyattn.softmax.queries.structure import Surroundings
+from polyattn.softmax.queries.sum_of_values import SumOfValues
 from polyattn.softmax.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2
 
-# Heads in more doubt are not called recovered; a doubt is an estimate, so this is far below 1e-3.
-LARGEST_DOUBT = 1.5e-4
+# Heads in more doubt are not known; a doubt is an estimate, so LARGEST_DOUBT is far below 1e-3.
+# Where refined heads of rounded answers have error bars, these may be as large as this.
+LARGEST_BARS = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class HeadsAt:
     """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i.
 
     ``doubt`` is the relative error that residuals suggest, of the worst head; ``residual`` the
-    largest rms deviation from what was measured.
+    largest rms deviation from what was measured; ``errors`` standard errors of columns and values.
     """
 
     delta: NDArray[np.float64]
@@ -37,6 +40,12 @@ class HeadsAt:
     values: NDArray[np.float64]
     doubt: float = 0.0
     residual: float = 0.0
+    errors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    def in_order_of(self, start: NDArray[np.float64]) -> bool:
+        """Whether each c_i is nearest to the one of ``start`` (H, e) that it was begun from."""
+        apart = np.linalg.norm(self.values[:, None] - start[None], axis=2)
+        return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,8 @@ class HeldOutCheck:
     validation_error : ||Y - F(X)|| / ||Y||
     modes : those of "full" and "causal" in which the layer answers the other rows, too
     turning : planes and frequencies, with rotary positions
+    errors : standard errors of attn and value, where they are known
+    largest_doubt : heads in more doubt are not taken for known
     """
 
     heads: list[HeadsAt]
@@ -59,16 +70,19 @@ class HeldOutCheck:
     validation_error: float
     modes: tuple[str, ...] = ()
     turning: Turning | None = None
+    errors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    largest_doubt: float = LARGEST_DOUBT
 
     @property
     def passed(self) -> bool:
         """Whether the layer is as good as the answers of the oracle allow."""
-        return self.deviation <= self.allowed and self.doubt <= LARGEST_DOUBT
+        return self.deviation <= self.allowed and self.doubt <= self.largest_doubt
 
     @property
     def close(self) -> bool:
         """Whether the layer is right but for precision: another strategy would find no other."""
-        return self.deviation <= CLOSE
+        rounded = self.largest_doubt > LARGEST_DOUBT and self.doubt <= 1
+        return self.deviation <= (max(CLOSE, self.allowed) if rounded else CLOSE)
 
 
 @dataclass
@@ -96,7 +110,7 @@ class QueryFindings:
     best: HeldOutCheck | None = None
     no_effect_up_to: float | None = None
     partial: list[HeadsAt] = field(default_factory=list)
-    structure: Structure = field(default_factory=Structure)
+    structure: Surroundings = field(default_factory=Surroundings)
     turning: Turning | None = None
     turns_otherwise: bool = False
 
@@ -109,7 +123,7 @@ class QueryFindings:
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
         self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **plain(measured))
 
-    def restructure(self, structure: Structure) -> None:
+    def restructure(self, structure: Surroundings) -> None:
         """Start anew with what was found around attention."""
         names = ("residual", "normalisation", "rotary")
         known = {name: getattr(structure, name) for name in names}
@@ -173,6 +187,35 @@ def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> Softma
     if turning is not None and len(turning.query) == len(value):
         return turning.layer(value, mode, findings.bias)
     return SoftmaxAttention(attn, value, mode=mode, bias=findings.bias)
+
+
+def standard_errors(
+    findings: QueryFindings, heads: list[HeadsAt]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Standard errors of attn and value as ``assemble`` makes them of ``heads``.
+
+    Errors at different differences are independent: squares of the coefficients add up variances.
+    None while not all differences are solved, and with rotary positions, where A_i is not that of
+    these differences.
+    """
+    total = findings.total
+    if total is None or findings.structure.turns or (heads and len(heads) < len(total.value)):
+        return None
+    n_dims, n_outputs = total.value.shape
+    attn = np.zeros((1, n_dims + findings.bias, n_dims))
+    value = total.errors[None, :n_dims] ** 2
+    if heads:
+        parts = [at.errors for at in heads if at.errors is not None]
+        if len(parts) < len(heads):
+            return None
+        squares = np.linalg.pinv(np.stack([at.delta for at in heads])) ** 2
+        attn = np.einsum("dj,jhr->hrd", squares, np.stack([each for each, _ in parts]) ** 2)
+        value = np.einsum("dj,jhe->hde", squares, np.stack([each for _, each in parts]) ** 2)
+    if findings.bias:
+        attn = np.concatenate([attn, np.zeros((*attn.shape[:2], 1))], axis=2)
+        share = (total.errors[n_dims:] / len(value)) ** 2
+        value = np.concatenate([value, np.broadcast_to(share, (len(value), 1, n_outputs))], axis=1)
+    return np.sqrt(attn), np.sqrt(value)
 
 
 def _short(value: Any) -> str:

@@ -49,6 +49,9 @@ STEP, LARGEST = 0.5, 3.0
 # Neighbours whose effects deviate by this, relative to the values, were followed wrongly.
 LOST = 1e-5
 
+# An error, relative to the effects, of values that are not determined.
+LARGE = 1e9
+
 # Heads in this much doubt are more than there are.
 HOPELESS = 0.1
 
@@ -193,7 +196,8 @@ def _solve(
     from scipy.optimize import linear_sum_assignment
 
     order = linear_sum_assignment(apart)[1]
-    return replace(heads, columns=heads.columns[order], values=heads.values[order])
+    errors = None if heads.errors is None else (heads.errors[0][order], heads.errors[1][order])
+    return replace(heads, columns=heads.columns[order], values=heads.values[order], errors=errors)
 
 
 def _solve_network(
@@ -239,7 +243,12 @@ def _solve_network(
     deviations = parts(spread(evaluate(theta, np.arange(1))[1], norms)[0])
     doubt = max(map(relative_size, deviations, (slopes, values)))
     residual = float(np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size))
-    return HeadsAt(start.delta, slopes / row_size, values * size @ space.T, doubt, residual)
+    squares = np.where(np.isfinite(deviations[1]), deviations[1] * size, LARGE * size) ** 2
+    of_values = np.sqrt(squares @ space.T**2) + residual
+    return HeadsAt(
+        start.delta, slopes / row_size, values * size @ space.T, doubt, residual,
+        (deviations[0] / row_size, of_values),
+    )  # fmt: skip
 
 
 def _effects_at_shares(

@@ -14,37 +14,35 @@ from polyattn.errors import require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
-from polyattn.softmax.queries.findings import QueryFindings, assemble
+from polyattn.softmax.queries.beginning import sized
+from polyattn.softmax.queries.findings import QueryFindings, assemble, standard_errors
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
 from polyattn.softmax.queries.of_module import as_oracle
-from polyattn.softmax.queries.oracle import Oracle, SumOfValues, measure_sum, require_linear
-from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
-from polyattn.softmax.queries.pairs import NOISY, Pairs
-from polyattn.softmax.queries.result import QueryResult
-from polyattn.softmax.queries.rotary import NOT_TURNED, RATIO, measure_turning
-from polyattn.softmax.queries.sizes import LIMIT, calibrate
-from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
-from polyattn.softmax.queries.symmetry import require_positions, require_symmetry
-from polyattn.softmax.queries.turned_pairs import (
-    BASE_SIZE,
-    PARTS,
-    RATIO_WITH_BIAS,
-    WITH_NOISE,
-    TurnedPairs,
+from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.outcomes import (
+    QueryName,
+    Stopped,
+    concluded,
+    unfinished,
+    with_clipping,
 )
+from polyattn.softmax.queries.pairs import NOISY, Pairs
+from polyattn.softmax.queries.precision import ROUGH
+from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
+from polyattn.softmax.queries.structure import Restructured, Surroundings
+from polyattn.softmax.queries.symmetry import require_symmetry
+from polyattn.softmax.queries.turned_pairs import TurnedPairs
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
 # Layers that are right but for precision before that is accepted as the outcome.
 MOST_CLOSE = 2
 
-# Random first differences that are tried in each strategy; starts from pairs that positions turn
-# are less exact.
-N_ATTEMPTS, N_TURNED = 2, 6
-
-# Size of tokens that fit whatever their direction, relative to the largest norm.
-HALF = 0.45
+# Random first differences that are tried in each strategy; starts from rough answers, or from pairs
+# that positions turn, are less exact.
+N_ATTEMPTS, N_MORE = 2, 6
 
 # Heads that copies of tokens can separate in float64.
 MOST_BY_COPIES = 6
@@ -67,7 +65,9 @@ def learn_from_queries(
 ) -> QueryResult:
     """Recover a softmax attention layer from its answers to chosen sequences.
 
-        F(X) = sum_i softmax(X A_i X^T) X V_i
+        F(X) = [X +] attention([norm](X)),      attention(X) = sum_i softmax(X A_i X^T) X V_i
+
+    where A_i may depend on how far tokens are apart, as rotary positions turn them.
 
     One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
     x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated for one delta and followed to
@@ -101,6 +101,17 @@ def learn_from_queries(
         ``causal`` does, or the run ended before them.  Modules of ``to_torch`` have their own.
         Where the other rows are not those of the mode, the outcome is "other_rows_differ"; in mode
         ``last`` they are not looked at.
+    residual : "auto", True or False
+        Whether the oracle adds its input to attention.  ``auto``: it is found.
+    normalisation : "auto", "layer_norm", "rms_norm" or None
+        What happens to tokens before attention, with a positive eps, which is measured.  The layer
+        then acts on normalised tokens, and ``predict`` of the result on tokens; a scale and a shift
+        that follow the normalisation are part of the layer (a shift needs ``bias``).
+    rotary : "auto", True or None
+        Whether positions turn queries and keys; frequencies are found.  The layer then has
+        ``frequencies``, ``query`` and ``key``.
+        Where residual, normalisation or rotary are not what is found, the outcome is
+        "other_structure".
     callback : callable, optional
         Receives (phase, number of heads so far, number of queries) after every call of the oracle.
     max_seconds : float, optional
@@ -114,16 +125,18 @@ def learn_from_queries(
     QueryResult
 
     Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
-    is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
-    three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
-    explains (in modes full and causal the other rows, too, up to a few times that), that residuals
-    explain what is left, and that they leave attn and value in no doubt above 1.5e-4.
+    is rough and does not grow with the tokens) and depend on no other query, that fresh random
+    sequences of lengths 2 to 9 in three sizes agreed up to 1e-7 of the effect of attention, or up
+    to what measured noise and error bars explain (in modes full and causal the other rows, too, up
+    to a few times that), and that error bars of attn and value are at most 1.5e-4 of every head;
+    "recovered_to_precision" that they are at most 0.1 where answers are rounded.
     Identifiable, and so recoverable, are the A_i and V_i up to the order of heads, heads with
     equal A_i merged, heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
-    for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
+    for answers of float32, more for rougher ones; with fewer outputs than heads
+    1.3 d H (D + e) / e queries of 48 tokens.
     Memory: one batch of queries and O(d (D + e) H) for the answer.
     """
     require_choice("mode", mode, ("auto", *MODES))
@@ -134,7 +147,7 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    around = Structure.required(residual, normalisation, rotary)
+    around = Surroundings.required(residual, normalisation, rotary)
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
@@ -161,16 +174,21 @@ def _result(
     """Everything that is known, whatever ended the run."""
     layer, best = assemble(findings, findings.settled, findings.layer_mode), findings.best
     around = findings.structure
+    bars: tuple[NDArray | None, NDArray | None] = (None, None)
+    if best is not None and best.errors is not None:
+        bars = around.outside_errors(*findings.oracle.restored_errors(*best.errors))
     return QueryResult(
         layer=None if layer is None else around.outside(findings.oracle.restored(layer)),
         residual=around.adds_input,
         normalisation=None if around.found is None else around.found.kind,
         eps=None if around.found is None else around.found.eps,
         n_queries=findings.oracle.n_queries,
-        outcome=outcome,
+        outcome=with_clipping(outcome, findings.oracle.raw.bound),
         noise=None if findings.total is None else findings.total.noise_std,
         phases=tuple(findings.recorder.phases),
         error=error,
+        attn_error=bars[0],
+        value_error=bars[1],
         **{name: getattr(best, name, None) for name in ("validation_error", "deviation", "doubt")},
     )
 
@@ -179,9 +197,9 @@ def _learn(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The attention alone, once it is known what lies around it; anew when more of that is."""
-    function, n_dims = findings.oracle.function, findings.oracle.n_dims
+    n_dims = findings.oracle.n_dims
     while True:
-        findings.structure.settle(findings.oracle, function, n_dims)
+        findings.structure.settle(findings.oracle, n_dims)
         try:
             return _learn_attention(findings, n_heads, rng)
         except Restructured as found:
@@ -192,7 +210,7 @@ def _learn_attention(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
-    pairs = _sized(findings, rng)
+    pairs = sized(findings, rng)
     n_close = 0
     for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
@@ -208,7 +226,9 @@ def _learn_attention(
         if layer is None:
             continue
         findings.recorder.present = "held-out check"
-        check = validate(pairs, layer, findings.heads, findings.turning)
+        errors = standard_errors(findings, findings.heads)
+        around = findings.turning, findings.structure.eps_error
+        check = validate(pairs, layer, findings.heads, errors, *around)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         figures = {name: getattr(check, name) for name in measured}
         findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")
@@ -220,8 +240,9 @@ def _learn_attention(
         if check.passed or n_close == MOST_CLOSE:
             break
     if findings.best is None and findings.turns_otherwise:
-        # Beside large biases heads may have been separated wrongly.
-        raise Stopped("not_recovered" if findings.bias else "not_attention", NOT_TURNED)
+        # Beside large biases, and by noise, heads may have been separated wrongly.
+        unsure = findings.bias or pairs.total.noise > NOISY
+        raise Stopped("not_recovered" if unsure else "not_attention", NOT_TURNED)
     if findings.best is None:
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
@@ -240,65 +261,6 @@ def _measure_positions(pairs: Pairs, findings: QueryFindings) -> bool:
     return True
 
 
-def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
-    """Pairs of tokens of sizes at which attention has an effect, if there is one at any."""
-    pairs, box = _begin(findings, rng), findings.oracle
-    if pairs.delta_size >= 2.0**LIMIT and not findings.bias:
-        # Larger tokens from now on; the units of answers are chosen anew.
-        box.token_exponent, box.answer_exponent = int(np.log2(pairs.delta_size)), None
-        pairs = _begin(findings, rng)
-    if pairs.delta_size > 2.0**LIMIT:
-        raise Stopped(
-            "saturated",
-            f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
-            "beside which the constant coordinate of bias=True is lost.",
-        )
-    if findings.structure.turns:
-        require_positions(pairs)
-    if pairs.flat or (findings.structure.turns and findings.structure.found is None):
-        require_symmetry(pairs, findings.structure)
-    if pairs.largest_tried is not None:
-        findings.no_effect_up_to = 2.0**pairs.largest_tried
-    return pairs
-
-
-def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
-    """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
-    findings.recorder.present = "sum of values"
-    if findings.structure.pending:
-        look_for_normalisation(findings.oracle, findings.structure)
-    try:
-        findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
-        findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
-        findings.recorder.present = "sizes"
-        require_linear(findings.oracle, total, rng)
-    except Stopped as stop:
-        if stop.outcome.name == "not_attention":
-            look_for_normalisation(findings.oracle, findings.structure)
-        raise
-    pairs = _pairs(findings, total, rng)
-    if np.isfinite(findings.oracle.largest) and not findings.structure.turns:
-        # Tokens that may go both ways show it at any size, before sizes are chosen for one way.
-        pairs.point_size = pairs.delta_size = HALF * findings.oracle.largest
-        require_symmetry(pairs, findings.structure)
-    calibrate(pairs)
-    findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
-    return pairs
-
-
-def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator) -> Pairs:
-    """Pairs of tokens, as positions and a largest norm of tokens require."""
-    box, bias = findings.oracle, findings.bias
-    if not findings.structure.turns:
-        return Pairs(box, bias, total, rng)
-    if np.isfinite(box.largest):
-        parts = WITH_NOISE if total.noise > NOISY else PARTS
-        return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
-    if bias:
-        return TurnedPairs(box, bias, total, rng, ratio=RATIO_WITH_BIAS)
-    return Pairs(box, bias, total, rng, ratio=RATIO)
-
-
 def _strategies(
     pairs: Pairs, findings: QueryFindings, n_heads: int | None
 ) -> Iterator[Callable[[], bool]]:
@@ -311,8 +273,8 @@ def _strategies(
         # Attention without effect is one head that attends to all tokens alike.
         yield lambda: True
         return
-    turned = isinstance(pairs, TurnedPairs)
-    for attempt in range(N_TURNED if turned else N_ATTEMPTS):
+    more = isinstance(pairs, TurnedPairs) or pairs.total.noise > ROUGH
+    for attempt in range(N_MORE if more else N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
         if isinstance(pairs, TurnedPairs):
             pairs.vary(attempt)
@@ -320,7 +282,7 @@ def _strategies(
             findings.recorder.present = "forwards and backwards"
             require_symmetry(pairs, findings.structure)
             findings.record()
-    if np.isfinite(findings.oracle.largest) or findings.structure.turns:
+    if np.isfinite(findings.oracle.token_limit) or findings.structure.turns:
         # Copies may be too large, and stand at several positions.
         return
     measured: list[Places] = []

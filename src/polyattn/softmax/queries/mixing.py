@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from polyattn.softmax.queries.error_bars import HeadEquations, beside_basis, spread_over_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise, spread
 from polyattn.softmax.queries.pairs import NOISY, Pairs, unit_rows
+from polyattn.softmax.queries.precision import ROUGH
 
 # Norm of query tokens, in calibrated sizes.
 POINT_SIZE = 1.5
@@ -33,6 +35,9 @@ SPARE = 6
 
 # Up to this many rows of attn all of them are unknowns while heads are unmixed.
 WHOLE_ROWS = 100
+
+# The largest residuals, of sigmoids, that a head may leave, of rough answers and of others.
+LARGEST_ROUGH, LARGEST_RESIDUAL = 0.1, 1e-3
 
 
 def _unmix(
@@ -151,6 +156,7 @@ class Points:
     tokens: NDArray[np.float64]
     basis: NDArray[np.float64]
     n_mixing: int
+    beside: float = 1.0
 
     @classmethod
     def for_all_rows(cls, pairs: Pairs, n_heads: int) -> Points:
@@ -179,11 +185,15 @@ class Points:
         return cls(tokens, basis, len(inside))
 
     @classmethod
-    def for_column_spaces(cls, pairs: Pairs, spaces: NDArray) -> Points:
-        """r + H + SPARE tokens, where the columns of A_i lie in known ``spaces`` (H, D, r)."""
+    def for_column_spaces(cls, pairs: Pairs, spaces: NDArray, n_seen: int) -> Points:
+        """r + H + SPARE tokens, where the columns of A_i lie in known ``spaces`` (H, D, r).
+
+        These are spaces of ``n_seen`` columns, and as exact as those.
+        """
         n_heads, _, rank = spaces.shape
         n_tokens = rank + _spare(pairs, rank, n_heads)
-        return cls(pairs.random_points(n_tokens, POINT_SIZE), spaces, n_tokens)
+        beside = beside_basis(rank, n_seen)
+        return cls(pairs.random_points(n_tokens, POINT_SIZE), spaces, n_tokens, beside)
 
     def solve(
         self, pairs: Pairs, effects: NDArray, delta: NDArray, start: NDArray
@@ -196,25 +206,50 @@ class Points:
         parts = pairs.weighing(effects)
         n, total, rows = self.n_mixing, delta @ pairs.total.value, pairs.rows(self.tokens)
         found = _unmix([part[:n] for part in parts], delta, total, rows[:n] @ self.basis, start)
-        all_again = n < len(self.tokens) and pairs.total.noise > NOISY
+        # Of rough answers these heads are a start alone: nearby ones are fitted with all tokens.
+        all_again = n < len(self.tokens) and NOISY < pairs.total.noise <= ROUGH
         if found is not None and all_again:
             found = _unmix(parts, delta, total, rows, found[0].values)
         if found is None:
             return None
         heads, unmix = found
         size = float(np.linalg.norm(unmix, axis=0).max())
-        if not heads.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size):
+        largest = LARGEST_ROUGH if pairs.total.noise > ROUGH else LARGEST_RESIDUAL
+        if not heads.residual <= min(largest, 1e-11 + 30 * pairs.error * size):
             return None
-        if all_again:
-            return heads
-        rows, sigmoids = rows[n:], _weights([part[n:] for part in parts], unmix)[0]
-        if n == len(self.tokens):
-            columns = np.einsum("...dk,...k->...d", self.basis, heads.columns)
-        elif np.min(sigmoids * (1 - sigmoids)) > 1e-3:
-            columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
-        else:
-            columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
-        return replace(heads, columns=columns)
+        if not all_again and n < len(self.tokens):
+            others, sigmoids = rows[n:], _weights([part[n:] for part in parts], unmix)[0]
+            if np.min(sigmoids * (1 - sigmoids)) > 1e-3:
+                columns = np.asarray(np.linalg.lstsq(others, _logits(sigmoids), rcond=None)[0].T)
+            else:
+                columns = _slopes_of(sigmoids, np.broadcast_to(others, (len(start), *others.shape)))
+            heads = replace(heads, columns=columns)
+        basis = self.basis if n == len(self.tokens) else np.eye(pairs.n_rows)
+        if len(parts) == 1:
+            return self._with_errors(pairs, heads, effects, basis)
+        columns = np.einsum("...dk,...k->...d", basis, heads.columns)
+        return replace(heads, columns=columns, residual=heads.residual / size)
+
+    def _with_errors(
+        self, pairs: Pairs, heads: HeadsAt, effects: NDArray, basis: NDArray
+    ) -> HeadsAt:
+        """Columns (H, k) of the basis (D, k) or (H, D, k) as (H, D), and standard errors."""
+        near = HeadEquations(pairs.rows(self.tokens) @ basis, heads.columns, heads.values, 1.0)
+        columns = np.einsum("...dk,...k->...d", basis, heads.columns)
+        if not near.determined:
+            unknown = (np.full_like(columns, np.inf), np.full_like(heads.values, np.inf))
+            return replace(heads, columns=columns, errors=unknown)
+        left = effects - near.sigmoids[:-1] @ heads.values
+        # What errors of S add to all effects does not show in what is left of them.
+        of_sum = np.mean(pairs.total.errors[: pairs.n_dims] ** 2, axis=0)
+        variances = (left**2).mean(axis=0) / near.freedom
+        alone = pairs.alone(self.tokens, heads.delta)[:, : pairs.n_dims]
+        variances += np.mean(np.sum(alone**2, axis=1)) * of_sum
+        every = np.broadcast_to(variances, near.sigmoids.shape[:1] + variances.shape)
+        of_columns = spread_over_rows(near.column_variances(every), basis, self.beside)
+        errors = (np.sqrt(of_columns), np.sqrt(near.value_variances(variances)))
+        residual = float(np.sqrt(np.mean(left**2)))
+        return replace(heads, columns=columns, residual=residual, errors=errors)
 
 
 def other_directions(delta: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -40,6 +40,9 @@ STEP, N_STEPS = 2.0**-4, 24
 # How far from the root of eps sizes are that confirm the form, and what may be left, in roundings.
 CONFIRMING, CONFIRMED = (2.0**-5, 2.0**-2, 1.0, 2.0**4), 1e3
 
+# The relative error of eps, in those of the norm of answers at half its root.
+AMPLIFIED = 4.0
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -102,18 +105,26 @@ class Coordinates:
 
     def of_normalised(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer of tokens z (..., d) that is ``layer`` for u (..., k): of least norm."""
-        outwards = np.zeros((self.normalisation.n_dims + layer.bias, self.n_dims + layer.bias))
+        return of_tokens(layer, self.outwards(layer.bias))
+
+    def outwards(self, bias: bool) -> NDArray[np.float64]:
+        """The matrix (d, k) with u = z outwards; (d + 1, k + 1) beside a constant coordinate."""
+        outwards = np.zeros((self.normalisation.n_dims + bias, self.n_dims + bias))
         outwards[: self.normalisation.n_dims, : self.n_dims] = self.normalisation.basis / self.unit
         outwards[self.normalisation.n_dims :, self.n_dims :] = 1.0
-        return of_tokens(layer, outwards)
+        return outwards
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What happens to a token beside attention: normalisation before, and itself added after."""
+    """What happens to a token beside attention: normalisation before, and itself added after.
+
+    eps_error : relative standard error of the eps
+    """
 
     normalisation: Normalisation
     residual: bool
+    eps_error: float
 
 
 def find_normalisation(oracle: Oracle, wanted: str) -> Prepared | None:
@@ -147,8 +158,10 @@ def find_normalisation(oracle: Oracle, wanted: str) -> Prepared | None:
             "More coordinates are needed.",
         )
     units = form(rng.standard_normal((N_TOKENS, oracle.n_dims)))
-    eps = _find_eps(oracle, units, residual)
-    return None if eps is None else Prepared(Normalisation(kind, eps, oracle.n_dims), residual)
+    found = _find_eps(oracle, units, residual)
+    if found is None:
+        return None
+    return Prepared(Normalisation(kind, found[0], oracle.n_dims), residual, found[1])
 
 
 def _token_added(oracle: Oracle, tokens: NDArray) -> bool | None:
@@ -178,8 +191,8 @@ def _token_added(oracle: Oracle, tokens: NDArray) -> bool | None:
     return True
 
 
-def _find_eps(oracle: Oracle, units: NDArray, residual: bool) -> float | None:
-    """The eps of a normalisation, from tokens ``units`` (N, d) of mean square one.
+def _find_eps(oracle: Oracle, units: NDArray, residual: bool) -> tuple[float, float] | None:
+    """The eps of a normalisation and its relative error, from ``units`` (N, d) of mean square one.
 
     None when answers to small tokens are not those behind a normalisation.
     """
@@ -215,7 +228,10 @@ def _find_eps(oracle: Oracle, units: NDArray, residual: bool) -> float | None:
         return None
     shares = scales / np.sqrt(scales**2 + eps)
     left = odd - (shares / shares[1])[:, None, None] * odd[1]
-    return eps if float(np.abs(left).max()) <= CONFIRMED * _rounding(oracle, largest) else None
+    if float(np.abs(left).max()) > CONFIRMED * _rounding(oracle, largest):
+        return None
+    error = max(_rounding(oracle, largest) / ROUNDINGS, float(np.sqrt(np.mean(left**2))))
+    return eps, AMPLIFIED * error / float(norms[0])
 
 
 def _odd_part(oracle: Oracle, tokens: NDArray, residual: bool) -> tuple[NDArray, NDArray]:
@@ -238,5 +254,4 @@ def _alike(left: NDArray, right: NDArray, beside: NDArray, error: float) -> bool
 
 def _rounding(oracle: Oracle, answers: NDArray) -> float:
     """Some roundings of the largest of these answers."""
-    kind = oracle.output_dtype if oracle.output_dtype.kind == "f" else np.dtype(np.float64)
-    return ROUNDINGS * float(np.finfo(kind).eps) * float(np.abs(answers).max())
+    return ROUNDINGS * 2 * 0.5**oracle.bits * float(np.abs(answers).max())

@@ -1,9 +1,4 @@
-"""The black box behind a counter, and what it answers to one token: the sum of the values.
-
-One token, or copies of it, have F([x]) = x S + b, whatever the attention.  What deviates from that
-is rounding or noise, of the same relative size for all tokens, or the answers bend: a squashed
-output is nearly linear for small tokens and less so for larger ones.
-"""
+"""The black box behind a counter: its answers checked, in units, for the attention in it alone."""
 
 from __future__ import annotations
 
@@ -19,9 +14,9 @@ from polyattn.errors import InvalidInput
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
-from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.queries.layers import rewritten
 from polyattn.softmax.queries.outcomes import Stopped
+from polyattn.softmax.queries.raw_answers import RawAnswers
 from polyattn.softmax.recorder import require_time
 
 # Numbers of one call: batches of sequences are smaller than this, whatever the batch size.
@@ -30,24 +25,6 @@ CALL_NUMBERS = 1 << 22
 # Entries of a head that count alike beside one another, and what to do where they do not fit.
 ONE = np.ones(1)
 ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
-
-# How many random tokens check that answers are affine, and how many queries are repeated.
-N_CHECKS = 8
-
-# Tokens that show how answers grow: by this factor, a power of two, so that floating-point answers
-# of any precision scale without rounding; and by this small part, to see how rough they are.
-# None is larger than other tokens of queries: an oracle may overflow on large ones.
-N_GROWING, FACTOR, NUDGE = 4, 4.0, 2.0**-8
-
-# Answers bend when larger tokens deviate this many times more than smaller ones, and are no
-# rounding when they deviate this many times more from linear ones than they are rough.
-BENDING, ROUGHNESSES = 8.0, 100.0
-
-# Deviations up to this are the rounding of float64.
-ROUNDING = 1000 * float(np.finfo(np.float64).eps)
-
-# Deviations above this are not rounding: the black box is no attention layer.
-LARGEST_NOISE = 1e-2
 
 
 @dataclass
@@ -60,7 +37,9 @@ class Oracle:
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
-    largest : norm below which tokens must stay, infinite without a limit
+    token_limit : norm below which tokens must stay, infinite without a limit
+    outside : what the black box is given for tokens (B, n, k), if these are other coordinates
+    adds_input : whether what it is given is part of its answers, and taken off
     """
 
     function: Callable[[NDArray[np.float64]], Any]
@@ -73,7 +52,10 @@ class Oracle:
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     token_exponent: int = 0
     answer_exponent: int | None = None
-    largest: float = inf
+    token_limit: float = inf
+    outside: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
+    adds_input: bool = False
+    raw: RawAnswers = field(default_factory=RawAnswers)
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
@@ -113,10 +95,19 @@ class Oracle:
             lambda value: restored(value, of_value, "value", ONE, ADVICE),
         )
 
+    def restored_errors(
+        self, attn: NDArray, value: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Standard errors of attn and value in the units of the black box."""
+        of_value = (self.answer_exponent or 0) - self.token_exponent
+        bars = np.ldexp(attn, -2 * self.token_exponent), np.ldexp(value, of_value)
+        return np.ascontiguousarray(bars[0]), np.ascontiguousarray(bars[1])
+
     def _answers(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
         require_time()
+        given = X if self.outside is None else self.outside(X)
         try:
-            answer = self.function(X)
+            answer = self.function(given)
         except Exception as error:
             if not self.n_outputs:
                 raise
@@ -125,7 +116,7 @@ class Oracle:
             ) from error
         self.n_queries += len(X)
         try:
-            rows = self._checked(answer, X.shape, n_rows)
+            rows = self._checked(answer, given, n_rows)
         except InvalidInput as error:
             if not self.n_outputs:
                 raise
@@ -134,8 +125,26 @@ class Oracle:
         self.on_answers()
         return rows
 
-    def _checked(self, answer: object, shape: tuple[int, ...], n_rows: int) -> NDArray[np.float64]:
-        """The last rows, if ``answer`` has the shape (B, n, e) of all and ends in finite rows."""
+    @property
+    def bits(self) -> int:
+        """Significant bits of the answers."""
+        of_array = np.finfo(self.output_dtype).nmant + 1 if self.output_dtype.kind == "f" else 53
+        return min(int(of_array), self.raw.bits)
+
+    def whole(self, X: NDArray[np.float64], answers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Answers (.., e) to tokens (.., d) with the input, where it was taken off."""
+        if not self.adds_input:
+            return answers
+        given = scaled(X, self.token_exponent)
+        given = given if self.outside is None else self.outside(given)
+        return answers + scaled(given, -(self.answer_exponent or 0))
+
+    def _checked(self, answer: object, X: NDArray, n_rows: int) -> NDArray[np.float64]:
+        """The last rows, if ``answer`` has the shape (B, n, e) of all and ends in finite rows.
+
+        An input X (B, n, d) that is part of them is taken off.
+        """
+        shape = X.shape
         array = real_array(answer, "the output of the oracle")
         wanted = f"({shape[0]}, {shape[1]}, {self.n_outputs or 'e'})"
         as_before = array.ndim == 3 and self.n_outputs in (0, array.shape[2])
@@ -147,95 +156,14 @@ class Oracle:
         self.output_dtype = array.dtype
         rows = np.array(array[:, -n_rows:], dtype=np.float64)
         require_finite(rows[:, -1], "the output of the oracle")
-        return rows
-
-
-@dataclass(frozen=True)
-class SumOfValues:
-    """What one-token sequences show: S (d, e), b (e,), zero without biases, and their errors.
-
-    noise : relative error of an output;  noise_std : the same in the units of the outputs
-    repeat_error : relative error of repeated queries
-    """
-
-    value: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    noise: float
-    noise_std: float
-    repeat_error: float
-    deterministic: bool
-
-
-def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
-    """S and b, and the level of rounding.
-
-    Tokens are so large that x S is not lost beside b, whose rounding would be that of S.
-    Cost: d + 1 + 4 N_CHECKS queries, and d more when b is large.
-    """
-    n_dims = oracle.n_dims
-    # Together, so that the units of answers are not those of a small bias.
-    origin, *basis = oracle(np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims)])[:, None, :])
-    value = np.stack(basis) - origin
-    of_bias, of_value = float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5
-    size = 1.0
-    if of_bias > of_value > 0:
-        size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
-        size = min(size, oracle.largest / (8 * n_dims**0.5))
-        value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
-    tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
-    first, again = oracle(tokens), oracle(tokens)
-    doubled = oracle(np.repeat(tokens, 2, axis=1))
-    # The sum of values may vanish, and with it all of these: other sequences show the true size.
-    several = oracle(size * rng.standard_normal((N_CHECKS, 4, n_dims)))
-    size = max(_rms(first), _rms(several), np.finfo(float).tiny)
-    repeat_error = _rms(first - again) / size
-    deviation = _rms(first - (tokens[:, 0] @ value + origin)) / size
-    from_copies = _rms(first - doubled) / size
-    if repeat_error > LARGEST_NOISE:
-        raise Stopped(
-            "not_deterministic",
-            f"The same query has answers that differ by {repeat_error:.1e} of their size.",
-        )
-    if max(deviation, from_copies) > LARGEST_NOISE:
-        raise Stopped(
-            "not_attention",
-            f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
-            f"size, and a token and its copy by {from_copies:.1e}: for attention without "
-            "positions both are zero.",
-        )
-    if not bias and float(np.abs(origin).max()) > 100 * max(deviation, 1e-15) * size:
-        raise Stopped("bias_needed", "The zero token has a non-zero output: the layer has biases.")
-    exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
-    noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
-    deterministic = repeat_error <= 8 * float(exactness)
-    noise_std = float(np.ldexp(noise * size, oracle.answer_exponent or 0))
-    return SumOfValues(value, origin * bias, noise, noise_std, repeat_error, deterministic)
-
-
-def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:
-    """Raise Stopped if what one-token answers deviate from linear ones is no rounding.
-
-    Rounding is rough: it differs between tokens that are nearly the same, where a smooth function
-    is straight.  And it does not grow with the tokens.  Cost: 5 N_GROWING queries.
-    """
-    tokens = rng.standard_normal((N_GROWING, 1, oracle.n_dims))
-    sizes = (FACTOR**-2, 1 / FACTOR, 1 - NUDGE, 1.0, 1 + NUDGE)
-    answers = [oracle(size * tokens) for size in sizes]
-    small, middle, less, large, more = (answer - total.bias for answer in answers)
-    size, tiny = _rms(answers[3]), float(np.finfo(np.float64).tiny)
-    # Few answers of few digits may be straight by chance.
-    rough = max(_rms(less + more - 2 * large) / max(size, tiny), rounding_of(answers[3]))
-    deviation = _rms(large - tokens[:, 0] @ total.value) / max(size, tiny)
-    below = _rms(middle - FACTOR * small) / max(_rms(answers[1]), tiny)
-    above = _rms(large - FACTOR * middle) / max(size, tiny)
-    bends = above > BENDING * max(below, rough) + ROUNDING
-    if bends or deviation > ROUGHNESSES * max(rough, total.repeat_error) + ROUNDING:
-        raise Stopped(
-            "not_attention",
-            f"One-token answers are not linear: they deviate by {max(deviation, above):.1e} of "
-            f"their size, where rounding explains {max(rough, below):.1e}.",
-        )
-
-
-def _rms(numbers: NDArray) -> float:
-    return float(np.sqrt(np.mean(numbers**2)))
+        self.raw.add(X, rows[:, -1])
+        if not self.adds_input:
+            return rows
+        if array.shape != shape:
+            raise InvalidInput(
+                f"residual=True needs outputs of the shape of the inputs, {shape}; the oracle "
+                f"returned {array.shape}."
+            )
+        # Rows that nobody reads may hold anything.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(rows - X[:, -n_rows:])

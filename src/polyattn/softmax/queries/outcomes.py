@@ -9,13 +9,17 @@ from polyattn.errors import PolyattnError
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
 
+# Heads in more doubt than this, relative to their size, are not called recovered without more.
+LARGEST_DOUBT = 1.5e-4
+
 if TYPE_CHECKING:
     from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings
 
 QueryName = Literal[
-    "recovered", "recovered_on_these_inputs", "other_rows_differ", "imprecise",
-    "other_number_of_heads", "other_structure", "not_recovered", "bias_needed", "not_attention",
-    "not_deterministic", "saturated", "budget", "oracle_failed", "interrupted", "out_of_time",
+    "recovered", "recovered_to_precision", "recovered_on_these_inputs", "other_rows_differ",
+    "imprecise", "other_number_of_heads", "other_structure", "not_recovered", "bias_needed",
+    "not_attention", "not_deterministic", "stateful", "saturated", "budget", "oracle_failed",
+    "interrupted", "out_of_time",
 ]  # fmt: skip
 
 QUERY_OUTCOMES = OutcomeSet[QueryName](
@@ -23,6 +27,9 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
     {
         "recovered": Meaning(
             True, "Fresh random sequences agree, and residuals leave no head in doubt."
+        ),
+        "recovered_to_precision": Meaning(
+            True, "The layer is right as far as rounded or noisy answers show: see its error bars."
         ),
         "recovered_on_these_inputs": Meaning(
             False, "Attention has no effect on any token that the oracle answers."
@@ -39,6 +46,7 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
         "bias_needed": Meaning(False, "One-token answers are affine, not linear."),
         "not_attention": Meaning(False, "No attention without positions answers so."),
         "not_deterministic": Meaning(False, "The same query has different answers."),
+        "stateful": Meaning(False, "Answers depend on other queries, before or beside a query."),
         "saturated": Meaning(False, "Outputs do not move with the inputs."),
         "budget": Meaning(False, "Stopped by max_queries; what was known by then."),
         "oracle_failed": Meaning(False, "Stopped by an error of the oracle; what was known."),
@@ -46,6 +54,9 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
         "out_of_time": Meaning(False, "Stopped by max_seconds; what was known by then."),
     },
 )
+
+# Failures that clipped answers explain.
+CLIPPING_EXPLAINS = ("not_attention", "not_recovered", "imprecise", "saturated")
 
 # The next step where a run could not go on.
 ADVICE: dict[QueryName, str] = {
@@ -56,6 +67,8 @@ ADVICE: dict[QueryName, str] = {
     "connection, normalisation before attention, rotary positions.",
     "other_structure": "Leave residual, normalisation and rotary out.",
     "not_deterministic": "Switch dropout and sampling off.",
+    "stateful": "Clear caches and counters before every call, and put normalisation of batches "
+    "into evaluation mode.",
     "saturated": "Scale the inputs of the oracle.",
     "recovered_on_these_inputs": "Nothing, if tokens are no larger; else scale the inputs of the "
     "oracle.",
@@ -83,8 +96,9 @@ def concluded(
     if total is not None and not total.deterministic:
         return QUERY_OUTCOMES(
             "not_deterministic",
-            f"The same query has different answers, up to {total.noise:.1e} of their size. "
-            f"The layer of {heads} is as good as that allows: {agreement}.",
+            f"The same query has different answers: they differ by {total.repeat_error:.1e} of "
+            f"their size. The layer of {heads} is as good as that allows: {agreement}"
+            f"{_bars(check)}.",
             ADVICE["not_deterministic"],
         )
     if check.close and not check.passed:
@@ -111,6 +125,13 @@ def concluded(
     return _passed(check, findings, n_heads, agreement)
 
 
+def _bars(check: HeldOutCheck) -> str:
+    """How well the heads are known, to end a sentence with; nothing where nobody knows."""
+    if check.errors is None or not isfinite(check.doubt):
+        return ""
+    return f", and attn and value are known to {check.doubt:.1e} of their size (one standard error)"
+
+
 def _passed(
     check: HeldOutCheck, findings: QueryFindings, n_heads: int | None, agreement: str
 ) -> Outcome[QueryName]:
@@ -134,7 +155,9 @@ def _passed(
     # Neither mode is told from the other where both answer all rows.
     in_all_rows = findings.layer_mode in check.modes
     of_rows = "" if in_all_rows else ", of the last row only"
-    sentence = f"The layer was recovered with {heads}{of_rows}: {agreement}."
+    exact = check.doubt <= LARGEST_DOUBT
+    how, bars = ("", "") if exact else (" as far as its answers show it,", _bars(check))
+    sentence = f"The layer was recovered{how} with {heads}{of_rows}: {agreement}{bars}."
     if findings.bias:
         invisible = (
             "The last row of W_K is invisible in planes that do not turn"
@@ -146,7 +169,7 @@ def _passed(
             "which is shared equally."
         )
     if in_all_rows or findings.mode == "last":
-        return QUERY_OUTCOMES("recovered", sentence)
+        return QUERY_OUTCOMES("recovered" if exact else "recovered_to_precision", sentence)
     return _other_rows_differ(sentence, check, findings)
 
 
@@ -165,6 +188,18 @@ def _other_rows_differ(
         "other_rows_differ",
         f"{sentence} The other rows are those of neither a full nor a causal layer.",
         "Another mask may be behind them; mode='last' accepts a layer of the last row alone.",
+    )
+
+
+def with_clipping(outcome: Outcome[QueryName], bound: float | None) -> Outcome[QueryName]:
+    """The outcome of an oracle whose answers are clipped at a bound, if there is one, says so."""
+    if bound is None or not (outcome.ok or outcome.name in CLIPPING_EXPLAINS):
+        return outcome
+    clipped = f"Answers are clipped: none is larger than {bound:.6g}, which many are equal to."
+    return QUERY_OUTCOMES(
+        "recovered_on_these_inputs" if outcome.ok else outcome.name,
+        f"{clipped} {outcome.sentence}",
+        "Let the oracle answer without the bound, or scale its inputs so that answers stay below.",
     )
 
 

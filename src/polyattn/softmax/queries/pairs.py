@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from polyattn.softmax.queries.oracle import Oracle, SumOfValues
-
-if TYPE_CHECKING:
-    pass
+from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.precision import token_unit
+from polyattn.softmax.queries.sum_of_values import SumOfValues
 
 # Where tokens have a largest norm, what query tokens have of it at most.
 MOST_OF_POINTS = 0.75
+
+# The same of all tokens of noisy answers.
+MOST_OF_TOKENS = 0.97
 
 # Noise above this is worth more queries, and wider differences.
 NOISY = 1e-12
@@ -74,7 +75,7 @@ class Pairs:
 
     def random_points(self, count: int, size: float = 1.0) -> NDArray[np.float64]:
         """Random query tokens (count, d) of norm ``size``, in calibrated sizes, if they fit."""
-        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.largest)
+        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.token_limit)
         return norm * unit_rows(self.rng, count, self.n_dims)
 
     def random_delta(self) -> NDArray[np.float64]:
@@ -95,7 +96,7 @@ class Pairs:
         Cost: Q queries of moved + resting tokens.
         """
         deltas = np.broadcast_to(delta, points.shape)
-        if not isfinite(self.oracle.largest):
+        if not isfinite(self.oracle.token_limit):
             return self.forward_effect(points, deltas, moved, resting)
         effects = np.empty((len(points), self.oracle.n_outputs))
         back = np.einsum("qd,qd->q", points, deltas) > 0
@@ -105,6 +106,14 @@ class Pairs:
             left = self.forward_effect(points[back], -deltas[back], resting, moved)
             effects[back] = left + deltas[back] @ self.total.value
         return effects
+
+    def alone(self, points: NDArray, delta: NDArray) -> NDArray[np.float64]:
+        """Rows (Q, D) of the tokens whose answers alone ``effect`` takes off: those after moves."""
+        deltas = np.broadcast_to(delta, points.shape)
+        if not isfinite(self.oracle.token_limit):
+            return self.rows(points)
+        back = np.einsum("qd,qd->q", points, deltas) > 0
+        return self.rows(points - back[:, None] * deltas)
 
     def measured(self, points: NDArray, delta: NDArray) -> NDArray[np.float64]:
         """What heads are separated from: here the effects (Q, e)."""
@@ -155,17 +164,34 @@ class Pairs:
         points = self.rng.standard_normal((len(spreads), 1, n_dims)) * sizes[0] * widths
         moves = self.rng.standard_normal((len(spreads), length - 1, n_dims)) * sizes[1] * widths
         X = np.concatenate([points + moves, points], axis=1)
-        if isfinite(self.oracle.largest):
+        if isfinite(self.oracle.token_limit):
             norms = np.linalg.norm(X, axis=2, keepdims=True)
-            border = BORDER * self.oracle.largest
+            border = BORDER * self.oracle.token_limit
             outside = (norms > border) | (spreads == spreads.max())[:, None, None]
             X *= np.where(outside, border / norms, 1.0)
         return X
 
+    def unit(self, *sizes: float) -> float:
+        """The unit of which tokens are multiples, see ``token_unit``.
+
+        0 behind a normalisation: tokens are not what the black box is given.
+        """
+        return 0.0 if isfinite(self.oracle.token_limit) else token_unit(*sizes)
+
+    @property
+    def room(self) -> float:
+        """The norm of query tokens up to which those moved by calibrated differences fit."""
+        most = MOST_OF_TOKENS * self.oracle.token_limit
+        return sqrt(most**2 - self.delta_size**2) if isfinite(most) else most
+
     @property
     def error(self) -> float:
-        """Size of the error of an effect."""
+        """Size of the error of an effect, at most."""
         return max(self.total.noise * self.output_size, self.floor)
+
+    def level(self, effects: NDArray, points: NDArray) -> float:
+        """The rms error of effects (Q, e) at query tokens (Q, d)."""
+        return self.total.level(effects + points @ self.total.value + self.total.bias)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import MOST_OF_POINTS, NOISY, Pairs, unit_rows
+from polyattn.softmax.queries.precision import ROUGH
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -43,12 +44,16 @@ def calibrate(pairs: Pairs) -> None:
         pairs.output_size = 0.0
         effects = pairs.effect(np.concatenate([point * points, -point * points]), delta * twice)
         odd = float(np.linalg.norm(effects[:N_TRIALS] - effects[N_TRIALS:])) / 2
-        return odd / point / delta / delta, odd > 20 * (pairs.error * np.sqrt(effects.size))
+        noise = 20 * pairs.error
+        if pairs.total.noise > ROUGH:
+            # Room for more would leave saturated sizes alone, where answers have few digits.
+            noise = 5 * pairs.level(effects, np.concatenate([point * points, -point * points]))
+        return odd / point / delta / delta, odd > noise * np.sqrt(effects.size)
 
-    limited = isfinite(pairs.oracle.largest)
+    limited = isfinite(pairs.oracle.token_limit)
     sizes = _limited_sizes(pairs, slope) if limited else _sizes(pairs.ratio, slope)
     if sizes is None and limited:
-        pairs.point_size = pairs.delta_size = MOST_OF_POINT * pairs.oracle.largest
+        pairs.point_size = pairs.delta_size = MOST_OF_POINT * pairs.oracle.token_limit
         pairs.flat = True
     elif sizes is None:
         _far_sizes(pairs, slope)
@@ -56,7 +61,7 @@ def calibrate(pairs: Pairs) -> None:
         point, delta = sizes
         pairs.output_size, still = 0.0, np.zeros(pairs.n_dims)
         # What is left where nothing should be: a token beside its copy.
-        size = min(2 * point, MOST_OF_POINTS * pairs.oracle.largest)
+        size = min(2 * point, MOST_OF_POINTS * pairs.oracle.token_limit)
         pairs.floor = float(np.abs(pairs.effect(size * points, still)).max())
         pairs.point_size, pairs.delta_size = point, delta
 
@@ -72,7 +77,7 @@ def _sizes(ratio: float, slope: Slope) -> tuple[float, float] | None:
 
 def _limited_sizes(pairs: Pairs, slope: Slope) -> tuple[float, float] | None:
     """The same below the largest norm of a token."""
-    largest = pairs.oracle.largest
+    largest = pairs.oracle.token_limit
     if pairs.parts is not None:
         most, delta = (part * largest for part in pairs.parts)
         point = _largest_linear(lambda size: slope(size, delta), most=most)

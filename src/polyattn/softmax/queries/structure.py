@@ -2,13 +2,12 @@
 
     F(X) = [X +] attention([norm](X)),      with rotary positions or without
 
-``Structure`` holds both; ``Sublayer`` is the black box without what lies around it, a function of
-the tokens that attention sees.
+``Surroundings`` holds both, and lets the black box answer for what is inside: a function of the
+tokens that attention sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, PolyattnError, require_choice
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.numerics.arrays import real_array
 from polyattn.softmax.queries.normalised import (
     NORMALISATIONS,
     Coordinates,
@@ -29,21 +27,24 @@ from polyattn.softmax.queries.outcomes import Stopped
 
 
 @dataclass(frozen=True)
-class Structure:
+class Surroundings:
     """What lies around attention; "auto" where it is still to be found.
 
     residual : "auto", or whether the input is added
-    normalisation : "auto", one of NORMALISATIONS, or None; ``found`` holds it with its eps
-    rotary : "auto", or whether positions turn queries and keys
+    normalisation : "auto", one of NORMALISATIONS, or None; ``found`` holds it with its eps, which
+        ``eps_error`` is the relative standard error of
+    rotary : "auto", or whether positions turn queries and keys; ``seen``, whether answers showed it
     """
 
     residual: bool | str = "auto"
     normalisation: str | None = "auto"
     rotary: bool | str = "auto"
     found: Normalisation | None = None
+    eps_error: float = 0.0
+    seen: bool = False
 
     @classmethod
-    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Structure:
+    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Surroundings:
         """The arguments of ``learn_from_queries``, checked."""
         flags = {"residual": residual, "rotary": False if rotary is None else rotary}
         for name, given in flags.items():
@@ -70,60 +71,48 @@ class Structure:
         """Whether positions turn queries and keys, as far as that is known."""
         return self.rotary is True
 
-    def settle(self, oracle: Oracle, function: Callable[[NDArray], Any], n_dims: int) -> None:
-        """Let ``oracle`` answer for the attention alone of ``function``, as far as known."""
+    def settle(self, oracle: Oracle, n_dims: int) -> None:
+        """Let ``oracle`` answer for the attention alone, as far as known, of tokens (d,)."""
         inside = None if self.found is None else Coordinates(self.found)
-        oracle.function = Sublayer(function, inside, self.adds_input)
+        oracle.outside = None if inside is None else inside.tokens
+        oracle.adds_input = self.adds_input
         oracle.n_dims = n_dims if inside is None else inside.n_dims
-        oracle.largest = np.inf if inside is None else inside.largest
+        oracle.token_limit = np.inf if inside is None else inside.largest
         oracle.token_exponent, oracle.answer_exponent = 0, None
 
     def outside(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer that acts on normalised tokens, for one in coordinates of these."""
         return layer if self.found is None else Coordinates(self.found).of_normalised(layer)
 
+    def outside_errors(
+        self, attn: NDArray, value: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Standard errors of ``outside``, for those of a layer in coordinates of its tokens."""
+        if self.found is None:
+            return attn, value
+        bias = value.shape[1] > Coordinates(self.found).n_dims
+        # Entries are taken for independent: variances add up.
+        squares = Coordinates(self.found).outwards(bias) ** 2
+        return np.sqrt(squares @ attn**2 @ squares.T), np.sqrt(squares @ value**2)
+
 
 class Restructured(PolyattnError):
     """Something lies around the attention that was not known: learning begins anew with it."""
 
-    def __init__(self, structure: Structure, **found: Any) -> None:
+    def __init__(self, structure: Surroundings, **found: Any) -> None:
         super().__init__(", ".join(map(str, found)))
         self.structure = replace(structure, **found)
 
 
-@dataclass(frozen=True)
-class Sublayer:
-    """The attention inside a black box, as a function of the tokens that it sees."""
-
-    function: Callable[[NDArray[np.float64]], Any]
-    inside: Coordinates | None
-    residual: bool
-
-    def __call__(self, U: NDArray[np.float64]) -> Any:
-        """Answers (B, n, e) to tokens U (B, n, k), less the input where it is added."""
-        X = U if self.inside is None else self.inside.tokens(U)
-        answer = self.function(X)
-        if not self.residual:
-            return answer
-        outputs = real_array(answer, "the output of the oracle")
-        if outputs.shape != X.shape:
-            raise InvalidInput(
-                f"residual=True needs outputs of the shape of the inputs, {X.shape}; the oracle "
-                f"returned {outputs.shape}."
-            )
-        kind = outputs.dtype if outputs.dtype.kind == "f" else np.dtype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return (outputs - X).astype(kind)
-
-
-def look_for_normalisation(oracle: Oracle, structure: Structure) -> None:
+def look_for_normalisation(oracle: Oracle, structure: Surroundings) -> None:
     """Raise Restructured where tokens are normalised before attention; return where they are not.
 
     Raises Stopped where that contradicts what was asked for.
     """
-    if structure.found is not None or not isinstance(oracle.function, Sublayer):
+    if structure.found is not None:
         return
-    alone, oracle.function = oracle.function, oracle.function.function
+    # Whether the input is added is found anew.
+    added, oracle.adds_input = oracle.adds_input, False
     try:
         prepared = find_normalisation(oracle, structure.normalisation or "auto")
     except Stopped as stop:
@@ -132,7 +121,7 @@ def look_for_normalisation(oracle: Oracle, structure: Structure) -> None:
             raise
         prepared = None
     finally:
-        oracle.function = alone
+        oracle.adds_input = added
     if prepared is None:
         if structure.pending:
             raise Stopped(
@@ -157,4 +146,9 @@ def look_for_normalisation(oracle: Oracle, structure: Structure) -> None:
             f"normalised tokens: there is {'a' if residual else 'no'} residual connection.",
             f"Leave residual out, or call again with residual={residual}.",
         )
-    raise Restructured(structure, found=prepared.normalisation, residual=residual)
+    raise Restructured(
+        structure,
+        found=prepared.normalisation,
+        eps_error=prepared.eps_error,
+        residual=residual,
+    )

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
-from polyattn.softmax.queries.structure import Restructured, Structure
+from polyattn.softmax.queries.precision import ROUGH
+from polyattn.softmax.queries.structure import Restructured, Surroundings
 
 # Random pairs that are moved forwards and backwards.
 N_MOVES = 4
 
-# What may be missing, relative to the effects, and in errors of an effect.
-TOLERANCE, ERRORS = 1e-3, 100
+# What may be missing, relative to the effects, and in errors of an effect, fewer of rough answers.
+TOLERANCE, ERRORS, ROUGH_ERRORS = 1e-3, 100, 8
 
 # Tokens between the two places at which a moved token is tried, and what may be left.
 N_BETWEEN, IN_ORDER = 16, 1e-6
@@ -33,10 +34,10 @@ N_BETWEEN, IN_ORDER = 16, 1e-6
 SATURATED = 2.0**30
 
 # Nothing lies around attention, and nothing is to be found.
-ALONE = Structure(residual=False, normalisation=None, rotary=False)
+ALONE = Surroundings(residual=False, normalisation=None, rotary=False)
 
 
-def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
+def require_symmetry(pairs: Pairs, structure: Surroundings = ALONE) -> None:
     """Raise Stopped, in words of what is wrong, unless moves forwards and backwards add up.
 
     Raises Restructured where a residual connection or positions explain it and were to be found.
@@ -49,7 +50,7 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     if structure.turns and pairs.bias:
         # Of large moves only the sign matters, whatever positions and biases add to logits.
         deltas *= SATURATED
-    if np.isfinite(pairs.oracle.largest):
+    if np.isfinite(pairs.oracle.token_limit):
         # At a right angle both moves stay inside.
         along = np.einsum("qd,qd->q", points, deltas) / np.sum(deltas**2, axis=1)
         points = points - along[:, None] * deltas
@@ -59,7 +60,7 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     whole = deltas @ pairs.total.value
     missing = whole - (forwards - backwards)
     moved = max(float(np.abs(forwards).max()), float(np.abs(backwards).max()))
-    size, error = max(float(np.abs(whole).max()), moved), ERRORS * pairs.error
+    size, error = max(float(np.abs(whole).max()), moved), _errors(pairs) * pairs.error
     pairs.output_size = max(before, pairs.output_size)
     if not structure.turns:
         _require_no_positions(pairs, structure, points, deltas)
@@ -85,13 +86,13 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
 
 
 def _require_no_input(
-    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Structure
+    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Surroundings
 ) -> None:
     """Raise where what is missing is the input itself, added or subtracted."""
     size = float(np.abs(inputs).max())
     sign = -1.0 if structure.adds_input else 1.0
     apart = float(np.abs(missing - sign * inputs).max())
-    if size <= 10 * error or apart > TOLERANCE * size + error:
+    if size <= 3 * error or apart > TOLERANCE * size + error:
         return
     if structure.adds_input:
         raise Stopped(
@@ -102,8 +103,8 @@ def _require_no_input(
     if moved <= error:
         raise Stopped(
             "not_attention",
-            "There is no attention: the oracle returns its input, a residual connection around "
-            "nothing that other tokens change.",
+            "The answer is the token itself and a constant: attention has no visible effect.",
+            "See that the attention, and not a residual connection around it alone, is asked.",
         )
     if structure.residual == "auto":
         raise Restructured(structure, residual=True)
@@ -128,14 +129,14 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
     first, second = np.split(answers, 2)
     effects = answers - np.tile(points @ pairs.total.value + pairs.total.bias, (2, 1))
     error = max(pairs.total.noise * float(np.abs(answers).max()), pairs.floor)
-    allowed = IN_ORDER * float(np.abs(effects).max()) + ERRORS * error
+    allowed = IN_ORDER * float(np.abs(effects).max()) + _errors(pairs) * error
     return float(np.abs(first - second).max()) > allowed
 
 
 def require_positions(pairs: Pairs) -> None:
     """Raise Stopped where the order of tokens makes no difference, although it should."""
     rng = np.random.default_rng(0)
-    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.largest)
+    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.token_limit)
     points, deltas = (size * unit_rows(rng, N_MOVES, pairs.n_dims) for _ in range(2))
     if not positions_matter(pairs, points, deltas):
         raise Stopped(
@@ -147,7 +148,7 @@ def require_positions(pairs: Pairs) -> None:
 
 
 def _require_no_positions(
-    pairs: Pairs, structure: Structure, points: NDArray, deltas: NDArray
+    pairs: Pairs, structure: Surroundings, points: NDArray, deltas: NDArray
 ) -> None:
     """Raise Restructured or Stopped, as was asked for, where the order of tokens matters."""
     if not positions_matter(pairs, points, deltas):
@@ -158,4 +159,9 @@ def _require_no_positions(
             "The order of the tokens before the last one matters: positions are part of attention.",
             "Leave rotary out, or call again with rotary=True, if positions turn queries and keys.",
         )
-    raise Restructured(structure, rotary=True)
+    raise Restructured(structure, rotary=True, seen=True)
+
+
+def _errors(pairs: Pairs) -> int:
+    """How many errors of an effect may be missing."""
+    return ROUGH_ERRORS if pairs.total.noise > ROUGH else ERRORS
