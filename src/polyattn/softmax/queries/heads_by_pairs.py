@@ -217,7 +217,7 @@ def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.f
     bases = pairs.random_points(n_bases, pairs.base_size)
     norm = float(np.linalg.norm(bases[0]))
     step = pairs.point_size * max(pairs.total.noise, 1e-16) ** (1 / 3)
-    step = min(ROUGH_STEP * pairs.point_size, pairs.room - norm) if rough else step
+    step = min(ROUGH_STEP * pairs.point_size, pairs.largest_point - norm) if rough else step
     points = np.stack([bases[:, None] + step * directions, bases[:, None] - step * directions])
     effects = pairs.effect(points.reshape(-1, n_dims), delta)
     forward, backward = effects.reshape(2, n_bases, n_directions, -1)

@@ -179,7 +179,7 @@ class Pairs:
         return 0.0 if isfinite(self.oracle.token_limit) else token_unit(*sizes)
 
     @property
-    def room(self) -> float:
+    def largest_point(self) -> float:
         """The norm of query tokens up to which those moved by calibrated differences fit."""
         most = MOST_OF_TOKENS * self.oracle.token_limit
         return sqrt(most**2 - self.delta_size**2) if isfinite(most) else most
