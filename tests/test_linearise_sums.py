@@ -7,7 +7,7 @@ from polyattn.errors import InvalidInput
 from polyattn.linearising.head_blocks import Replacement, fit_head, head_block, predictions
 from polyattn.linearising.head_sums import HeadBlock, HeadSums
 from polyattn.linearising.softmax_heads import SeenHead
-from polyattn.linearising.solve_head import HeadEquations, chosen_ridge, solve_head
+from polyattn.linearising.solve_head import MixingEquations, chosen_ridge, solve_head
 from polyattn.model.feature_maps import FeatureMap, SideMap
 from polyattn.reference import linearised as reference
 
@@ -108,7 +108,7 @@ def test_features_that_are_zero_or_equal_do_no_harm():
     found = solve_head(sums, 0.0)
     np.testing.assert_allclose(found.mixing[1], 0.0)
     np.testing.assert_allclose(predictions(block, found.mixing), block.targets, atol=1e-7)
-    assert HeadEquations(sums).scaled.diagonal().max() == pytest.approx(1.0)
+    assert MixingEquations(sums).scaled.diagonal().max() == pytest.approx(1.0)
 
 
 def test_no_blocks_are_refused():

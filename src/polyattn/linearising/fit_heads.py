@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyattn.linearising.head_blocks import sums_for
 from polyattn.linearising.head_sums import HeadSums
 from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
-from polyattn.linearising.solve_head import HeadEquations, HeadFactor, chosen_ridge
+from polyattn.linearising.solve_head import MixingEquations, HeadFactor, chosen_ridge
 from polyattn.numerics.parallel import map_pieces
 
 Array = NDArray[np.float64]
@@ -85,7 +85,7 @@ def _solved(parts: list[HeadSums], ridge: float | None) -> FittedHead:
     whole = parts[0]
     for other in parts[1:]:
         whole.absorb(other)
-    equations = HeadEquations(whole)
+    equations = MixingEquations(whole)
     mixing, factor = equations.solve(ridge)
     diagonal = (equations.sizes**2).reshape(mixing.shape)
     return FittedHead(mixing, ridge, diagonal, factor)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from polyattn.linearising.head_blocks import predictions
 from polyattn.linearising.head_sums import HeadBlock, HeadSums, correlated
 from polyattn.linearising.layer_view import LayerBlocks, LayerView
-from polyattn.linearising.solve_head import HeadEquations
+from polyattn.linearising.solve_head import MixingEquations
 from polyattn.model.linearised import LEAST_DENOMINATOR, normalised
 from polyattn.numerics.parallel import map_pieces
 
@@ -55,7 +55,7 @@ def _fit_ratio(view: LayerView, blocks: LayerBlocks, head: int, ridge: float) ->
         if error < least:
             best, least = M, error
         if step < STEPS:
-            equations = HeadEquations(sums)
+            equations = MixingEquations(sums)
             equations.cross = towards
             M, _ = equations.solve(ridge)
             scale = float(np.sum(towards * M))

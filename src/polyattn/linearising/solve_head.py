@@ -46,7 +46,7 @@ class HeadFactor(NamedTuple):
         return np.asarray((self.inverse_sizes * found).reshape(right.shape))
 
 
-class HeadEquations:
+class MixingEquations:
     """G m = c with a unit diagonal, factored for one ridge after the other.
 
     Guarantee: ``solve`` returns the minimiser of m^T G m - 2 c^T m + ridge sum_i G_ii m_i^2, the
@@ -92,7 +92,7 @@ class HeadEquations:
 
 def solve_head(sums: HeadSums, ridge: float) -> HeadSolution:
     """The global minimiser of the squared error of a head, with this relative ridge."""
-    equations = HeadEquations(sums)
+    equations = MixingEquations(sums)
     mixing, _ = equations.solve(ridge)
     return HeadSolution(mixing, ridge, squared_error(sums, equations.matrix, mixing))
 
@@ -104,7 +104,7 @@ def chosen_ridge(train: HeadSums, left_out: HeadSums, ridges: Sequence[float] = 
     smaller ones.  The error is computed from sums, without another pass over the data, and the
     solutions in single precision, which is enough to choose by.
     """
-    equations, judge = HeadEquations(train), left_out.matrix()
+    equations, judge = MixingEquations(train), left_out.matrix()
 
     def error(i: int) -> float:
         mixing = equations.solve_roughly(ridges[i])
