@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyattn.linearising.head_blocks import sums_for
 from polyattn.linearising.head_sums import HeadSums
 from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
-from polyattn.linearising.solve_head import MixingEquations, HeadFactor, chosen_ridge
+from polyattn.linearising.solve_head import HeadFactor, MixingEquations, chosen_ridge
 from polyattn.numerics.parallel import map_pieces
 
 Array = NDArray[np.float64]
