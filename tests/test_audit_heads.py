@@ -12,6 +12,13 @@ from polyattn.reference.head_orders import WrittenHead, shares_by_order
 from polyattn.report import make_page
 
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order(monkeypatch):
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(0))
+
+
 MODES = ("full", "causal", "last")
 
 
@@ -285,9 +292,10 @@ class TestRotary:
         query, key = RNG.standard_normal((2, 1, 3, 4))
         query[:, -1] = key[:, -1] = [1.0, 0.0, 0.0, 0.0]  # of the constant: logits by offset
         value = np.vstack([RNG.standard_normal((2, 2)), np.zeros((1, 2))])[None]
-        soft = pa.SoftmaxAttention((0.6 * query, key), value, bias=True, rotary=[0.7, 0.1])
+        soft = pa.SoftmaxAttention((0.3 * query, key), value, bias=True, rotary=[0.7, 0.1])
         found = pa.audit(soft, 0.3 * sequences(300, 8, 2))
-        assert found.shares[0, 1] < 0.97 < found.shares[0, 2]
+        assert found.shares[0, 1] < 0.97
+        assert found.shares[0, 2] > 0.985
         assert found.explains("linear")[0]
 
 

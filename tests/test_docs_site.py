@@ -318,7 +318,9 @@ def test_notebooks_are_the_examples(site):
     """Examples run in test_examples.py; what is downloaded beside them is the same code."""
     notebooks = {path.stem: path for path in (site / "_downloads").rglob("*.ipynb")}
     scripts = sorted(
-        path for path in (ROOT / "examples").rglob("*.py") if path.parent.name != "real_data"
+        path
+        for path in (ROOT / "examples").rglob("*.py")
+        if path.parent.name not in ("real_data", "real_layers")
     )
     assert {path.stem for path in scripts} == set(notebooks)
     for script in scripts:

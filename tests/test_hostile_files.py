@@ -19,6 +19,7 @@ from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
 from polyattn.files import records as files
 from polyattn.fitting.fit_file import PROPORTION
 from polyattn.programs.machines import load_machine
+from polyattn.softmax.queries.result import AROUND
 from polyattn.stats.statistics import SIZES
 from rotary_cases import random_rotary
 
@@ -32,7 +33,7 @@ P = pa.programs
 MEMORY = P.associative_memory(2, 2)
 
 # Fields that files of the first release lack.
-NEWER = ("min_length", *PROPORTION, *OF_OUTPUTS)
+NEWER = ("min_length", *PROPORTION, *OF_OUTPUTS, *AROUND)
 
 
 def learned():
