@@ -69,10 +69,11 @@ def draw_heads(found: HeadAudit, layer: int, axes: PlotAxes) -> None:
     axes.axvline(EXPLAINED, color=INK, linewidth=0.8, linestyle="--")
     axes.set_yticks(places, [*numbered(len(heads)), "layer"])
     axes.invert_yaxis()
-    axes.set(xlim=(0.0, 1.0), xlabel="share of the variance, held out", ylabel="head")
+    heads_of = "head" if found.n_layers == 1 else f"head of layer {layer}"
+    axes.set(xlim=(0.0, 1.0), xlabel="share of the variance, held out", ylabel=heads_of)
     axes.xaxis.set_major_formatter(lambda share, _: percent(share))
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.62 / bars_height(len(heads))), ncol=2)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncol=2)
 
 
 def bars_height(n_heads: int) -> float:
@@ -83,7 +84,7 @@ def bars_height(n_heads: int) -> float:
 def _layer_section(found: HeadAudit, layer: int) -> Section:
     heads = found.heads_of(layer)
     draw = partial(draw_heads, found, layer)
-    height = bars_height(len(heads)) + 1.1
+    height = bars_height(len(heads)) + 1.2
     picture = plot(draw, f"Shares of the heads of layer {layer}", _caption(found, layer), height)
     title = "Head by head" if found.n_layers == 1 else f"Layer {layer}"
     return statement(title, lines=found.sentences(layer), pictures=[picture])

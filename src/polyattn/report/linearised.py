@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.linearising.result import Linearised
 from polyattn.model.linearised import LinearisedAttention
 from polyattn.report.figures import OTHER, OURS, PlotAxes
 from polyattn.report.names import SideNames
-from polyattn.report.page import Section, described, plot, statement
+from polyattn.report.page import Section, described, fill, plot, statement
 from polyattn.report.page_data import PageData
 from polyattn.report.predictions import predictions_section
 
@@ -27,7 +28,7 @@ def linearised_page(
     picture = plot(lambda axes: draw_losses(axes, found), "What is lost by head", caption)
     sections = [
         described("What is lost", found, pictures=[picture]),
-        statement("Head by head", lines=list(found.describe().lines)),
+        _heads(found),
     ]
     return sections + linearised_layer_page(found.layer, data, names)
 
@@ -43,15 +44,31 @@ def linearised_layer_page(
     return [*sections, statement("What is not shown", lines=[note])]
 
 
+def _heads(found: Linearised) -> Section:
+    """One row for the layer, and one for each head."""
+    errors = _shown_errors(found)
+    names = ["layer", *map(str, range(len(errors) - 1))]
+    rows = [{"name": name, "errors": each} for name, each in zip(names, errors, strict=True)]
+    return Section("Head by head", fill(
+        "linearised_heads", methods=[name.replace("_", "-") for name in found.methods],
+        rows=rows[: MOST_HEADS + 1], left_out=max(0, len(rows) - 1 - MOST_HEADS),
+        where="on sequences held out" if len(found.held_out) else "in training",
+    ))  # fmt: skip
+
+
+def _shown_errors(found: Linearised) -> NDArray[np.float64]:
+    """Errors (1 + H, methods) of the layer and of its heads, held out if any sequence was."""
+    errors = found.held_out if len(found.held_out) else found.training
+    return np.concatenate([errors[-1:], errors[:-1]])
+
+
 def draw_losses(axes: PlotAxes, found: Linearised) -> None:
     """Errors of the fit and of token-wise maps, head by head."""
-    errors = found.held_out if len(found.held_out) else found.training
-    layer, heads = errors[-1:], errors[:-1][:MOST_HEADS]
-    shown = np.concatenate([layer, heads])
+    shown = _shown_errors(found)[: MOST_HEADS + 1]
     place = np.arange(len(shown))
     for shift, colour, name in ((-0.2, OURS, "fit"), (0.2, OTHER, "token_wise")):
         own = np.nan_to_num(shown[:, found.methods.index(name)], posinf=0.0)
         axes.bar(place + shift, own, 0.4, color=colour, label=name.replace("_", "-"))
-    axes.set_xticks(place, ["layer", *map(str, range(len(heads)))])
+    axes.set_xticks(place, ["layer", *map(str, place[:-1])])
     axes.set(xlabel="head", ylabel="unexplained share")
     axes.legend(loc="best")

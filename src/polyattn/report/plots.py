@@ -148,7 +148,7 @@ def _of_heads(found: HeadAudit, _: SideNames) -> tuple[Groups, list[Panel]]:
         [
             Panel(
                 f"layer {layer}", partial(draw_heads, found, layer), 3.0,
-                bars_height(len(found.heads_of(layer))), bottom=1.1,
+                bars_height(len(found.heads_of(layer))), top=0.65,
             )
         ]
         for layer in range(found.n_layers)
