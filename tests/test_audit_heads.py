@@ -6,6 +6,7 @@ import pytest
 import polyattn as pa
 from command_endings import parsed, refused
 from polyattn.auditing.head_audit import ORDERS, percent
+from polyattn.auditing.order_pairs import _positions
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.files.records import Record
 from polyattn.reference.head_orders import WrittenHead, shares_by_order
@@ -456,3 +457,16 @@ class TestInterfaces:
                 pa.HeadAudit.from_record(Record(record.kind, arrays, record.metadata))
         with pytest.raises(FileFormatError, match="modes"):
             pa.HeadAudit.from_record(Record(record.kind, record.arrays, {"modes": []}))
+
+
+def test_many_positions_of_causal_layers_are_thinned_evenly():
+    """Fits of late positions alone do not hold at all of them."""
+    soft = pa.data.random_softmax_layer(4, n_heads=1, random_state=4, mode="causal")
+    few, many = (pa.audit(soft, sequences(n, 12, 4)) for n in (450, 3000))
+    np.testing.assert_allclose(many.shares[0, :3], few.shares[0, :3], atol=0.03)
+    assert np.all(np.diff(many.shares[0]) > 0)
+    for n, step in ((12, 6), (12, 5), (3, 40), (1, 7)):
+        positions = _positions(np.arange(4 * n), n, step)
+        counts = np.bincount(positions.ravel(), minlength=n)
+        assert np.all(counts == counts[0])
+        assert all(len(set(row)) == len(row) for row in positions.tolist())

@@ -143,3 +143,21 @@ def test_noise_beyond_averaging_is_named(layer):
     asked = learn_from_queries(lambda X: layer(X) + rng.standard_normal((*X.shape[:2], 5)), 5)
     assert asked.outcome.name == "not_deterministic"
     assert "differ by" in asked.outcome.sentence
+
+
+def test_noise_that_hides_the_heads_is_no_recovery():
+    layer, rng = (
+        pa.data.random_softmax_layer(6, n_heads=2, random_state=11),
+        np.random.default_rng(1),
+    )
+    found = pa.learn_from_queries(lambda X: layer(X) + 0.05 * rng.standard_normal(X.shape), 6)
+    assert found.outcome.name == "not_deterministic"
+    assert "No layer explains the oracle" in found.outcome.sentence
+
+
+def test_sentences_name_the_lengths_that_were_checked_and_answers_of_zero():
+    layer = pa.data.random_softmax_layer(3, n_heads=1, random_state=0)
+    assert "of up to 9 tokens" in pa.learn_from_queries(layer, 3).outcome.sentence
+    silent = pa.learn_from_queries(lambda X: 0 * X, 3)
+    assert "Every answer was zero" in silent.outcome.sentence
+    assert "zero" not in pa.learn_from_queries(layer, 3).outcome.sentence

@@ -251,8 +251,8 @@ class HeadAudit(Reported, Result):
         text += f". {self._extremes()}"
         if open_heads:
             text += (
-                f" Of {counted(open_heads, 'head')} it does so on the sequences of the fit alone, "
-                "so that more of them could decide otherwise."
+                f" Of {counted(open_heads, 'head')} linear attention explains as much in training "
+                "alone, so that more sequences could decide otherwise."
             )
         return text
 
@@ -270,9 +270,11 @@ class HeadAudit(Reported, Result):
         if self.sizes[head] == 0.0:
             return "is constant on these sequences"
         if order is None:
+            known = self.training_shares[head, 3]
+            fitted = f"; {percent(known)} in training, where sequences are too few"
             return (
                 f"is not explained by second order ({percent(shares[3])}; linear attention "
-                f"{percent(shares[2])})"
+                f"{percent(shares[2])}{fitted if known >= EXPLAINED else ''})"
             )
         return f"is {percent(shares[ORDERS.index(order)])} {IN_WORDS[order]}"
 

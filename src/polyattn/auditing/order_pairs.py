@@ -94,7 +94,7 @@ class SeenBlock:
 
 @dataclass(frozen=True, eq=False)
 class HeadData:
-    """A head on sequences, and its outputs; of positions of mode ``causal`` each ``step``-th."""
+    """A head on sequences, and its outputs; of mode ``causal`` one of ``step`` positions."""
 
     blocks: Sequence[SeenBlock]
     mode: str
@@ -122,16 +122,26 @@ class HeadData:
         numbers = n * (k + features[0] + features[1] * block.outputs.shape[2])
         for first, stop in even_ranges(len(block.tokens), max(1, BLOCK_NUMBERS // numbers)):
             seen = SeenHead(*(each[first:stop] for each in block.seen))
-            yield self._part(seen, block.tokens[first:stop], block.outputs[first:stop])
+            some = _positions(np.arange(first, stop), n, self.step)
+            yield self._part(seen, block.tokens[first:stop], block.outputs[first:stop], some)
 
-    def _part(self, seen: SeenHead, tokens: Array, outputs: Array) -> tuple[HeadBlock, Array]:
+    def _part(
+        self, seen: SeenHead, tokens: Array, outputs: Array, some: NDArray[np.intp]
+    ) -> tuple[HeadBlock, Array]:
         of_query, of_key = self.pairs.maps
         phi = of_query.features(seen.queries, 0)
         rows = attended_rows(seen.keys, seen.values, of_key, 0, self.mode, "tokens")
         tokens = tokens[:, -1:] if self.mode == "last" else tokens
         own = np.concatenate([np.ones((*tokens.shape[:2], 1)), tokens], axis=2)
-        if self.mode == "causal":
-            # The last position of a sequence, which attends to most, is always one of them.
-            some = slice((own.shape[1] - 1) % self.step, None, self.step)
-            phi, rows, own, outputs = (each[:, some] for each in (phi, rows, own, outputs))
+        if self.mode == "causal" and self.step > 1:
+            numbers = np.arange(len(own))[:, None]
+            phi, rows, own, outputs = (each[numbers, some] for each in (phi, rows, own, outputs))
         return HeadBlock(phi, rows, None, outputs), own
+
+
+def _positions(numbers: NDArray[np.intp], n: int, step: int) -> NDArray[np.intp]:
+    """Positions (B, m), ``step`` apart, of sequences with these numbers; m = n / step, or one.
+
+    They begin elsewhere in every sequence, so that all positions 0..n-1 occur equally often.
+    """
+    return np.asarray((numbers[:, None] + step * np.arange(max(1, n // step))) % n, dtype=np.intp)

@@ -130,6 +130,8 @@ class Linearised(Reported, Result):
             sentence += (
                 f" The joint fit of all heads still gained after {counted(self.n_passes, 'pass')}."
             )
+        if any(self._of_layer(name) < self.error for name in ("taylor", "hedgehog")):
+            sentence += " A map that needs no fit loses less here: more sequences would help."
         if not self.n_held_out:
             advice = "Give more sequences, or others to test on as X_test."
             return LINEARISED_OUTCOMES("not_held_out", sentence, advice)

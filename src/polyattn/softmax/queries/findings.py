@@ -61,6 +61,7 @@ class HeldOutCheck:
     turning : planes and frequencies, with rotary positions
     errors : standard errors of attn and value, where they are known
     largest_doubt : heads in more doubt are not taken for known
+    longest : tokens of the longest of these sequences; what shows on longer ones alone is not seen
     """
 
     heads: list[HeadsAt]
@@ -72,6 +73,7 @@ class HeldOutCheck:
     turning: Turning | None = None
     errors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     largest_doubt: float = LARGEST_DOUBT
+    longest: int = 0
 
     @property
     def passed(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from polyattn.errors import PolyattnError
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
@@ -91,14 +93,19 @@ def concluded(
     """The outcome of a layer after the held-out check; ``n_heads`` is the number that was given."""
     heads, total = counted(findings.n_heads, "head"), findings.total
     agreement = (
-        f"held-out sequences deviate by at most {check.deviation:.1e} of the effect of attention"
+        f"held-out sequences of up to {check.longest} tokens deviate by at most "
+        f"{check.deviation:.1e} of the effect of attention"
     )
     if total is not None and not total.deterministic:
+        good = (
+            f"The layer of {heads} is as good as that allows"
+            if check.passed
+            else f"No layer explains the oracle beside that, not the one of {heads}, either"
+        )
         return QUERY_OUTCOMES(
             "not_deterministic",
             f"The same query has different answers: they differ by {total.repeat_error:.1e} of "
-            f"their size. The layer of {heads} is as good as that allows: {agreement}"
-            f"{_bars(check)}.",
+            f"their size. {good}: {agreement}{_bars(check)}.",
             ADVICE["not_deterministic"],
         )
     if check.close and not check.passed:
@@ -158,6 +165,8 @@ def _passed(
     exact = check.doubt <= LARGEST_DOUBT
     how, bars = ("", "") if exact else (" as far as its answers show it,", _bars(check))
     sentence = f"The layer was recovered{how} with {heads}{of_rows}: {agreement}{bars}."
+    if findings.total is not None and not findings.settled and not np.any(findings.total.value):
+        sentence += " Every answer was zero: see that the sequences reach the model."
     if findings.bias:
         invisible = (
             "The last row of W_K is invisible in planes that do not turn"

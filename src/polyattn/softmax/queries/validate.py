@@ -161,7 +161,10 @@ def validate(
         bars, doubt = _scaled(layer, errors, ratio, eps_error)
     elif turning is not None:
         doubt = float(np.hypot(ratio * doubt, eps_error))
-    check = replace(worst, errors=bars, doubt=max(worst.doubt, doubt), turning=turning)
+    longest = max(X.shape[1] for X, _ in answered)
+    check = replace(
+        worst, errors=bars, doubt=max(worst.doubt, doubt), turning=turning, longest=longest
+    )
     single = [replace(each, doubt=check.doubt) for each, _ in checks]
     fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, single))
     return replace(check, modes=fitting)
