@@ -44,8 +44,8 @@ AT_MOST = 0.5
 # ones are no noise beyond so many times that of one-token answers.
 MISFIT, MISFIT_NOISY = 300.0, 4.0
 
-# Errors of exact answers come from few roundings that many differences share: bars are this many
-# times what independent ones would be.
+# Bars of exact answers are this many times what independent roundings would give: chosen by their
+# coverage on layers that were tried.
 CORRELATED = 6.0
 
 # Errors of exact answers: so many times the rounding of one-token answers.
