@@ -6,9 +6,7 @@ Large data and sources are not kept: a result that is kept for long must not hol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +16,7 @@ from polyattn.fitting.generalisation import Generalisation, generalisation_of
 from polyattn.form.layout import Layout
 from polyattn.numerics.scaling import as_risk
 from polyattn.quoting import readable_bytes
-from polyattn.sequences import Sequences
+from polyattn.sequences import Sequences, equal_sequences
 from polyattn.solve.planning import memory_limit
 from polyattn.solve.sequence_influence import Influence, influence_of
 from polyattn.sources.source import Source
@@ -142,10 +140,10 @@ def with_distinct_inputs(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
     independent draws: then this is on the safe side.
     """
     within = np.zeros(len(rows.batch))
-    found: dict[bytes, list[int]] = {}
-    for number, digest in enumerate(_digests(rows)):
-        found.setdefault(digest, []).append(number)
-    equal = [np.array(numbers) for numbers in found.values() if len(numbers) > 1]
+    groups = equal_sequences(*((part.batch, part.context) for part in rows.parts))
+    order = np.argsort(groups, kind="stable")
+    together = np.split(order, np.cumsum(np.bincount(groups))[:-1])
+    equal = [numbers for numbers in together if len(numbers) > 1]
     if not equal:
         return rows, within
     given = rows.sequence_weights
@@ -167,19 +165,3 @@ def with_distinct_inputs(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
             within[first] = np.einsum("i,ije->", own, (each - mean) ** 2)
     plain = np.ldexp(targets, rows.target_exponent or 0)
     return replace(rows, sequence_weights=weights, targets=plain), within
-
-
-def _digests(rows: Rows) -> Iterator[bytes]:
-    """One for each sequence: of its tokens and of what it attends to."""
-    for part in rows.parts:
-        for number in range(len(part.batch)):
-            arrays = [part.batch[number]]
-            if part.context is not None:
-                arrays.append(part.context[number])
-            digest = blake2b(digest_size=16)
-            for each in arrays:
-                # Minus zero is zero.
-                plain = np.ascontiguousarray(np.asarray(each, dtype=np.float64) + 0.0)
-                digest.update(str(plain.shape).encode())
-                digest.update(plain.tobytes())
-            yield digest.digest()

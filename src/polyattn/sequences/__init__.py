@@ -10,6 +10,7 @@ from polyattn.sequences.arguments import (
 )
 from polyattn.sequences.batch import MODES, OwnedBatch, SequenceBatch, checked_before
 from polyattn.sequences.coordinate_names import common_names, names_of, require_same_names
+from polyattn.sequences.equal import equal_sequences
 from polyattn.sequences.frame_columns import is_indexed
 from polyattn.sequences.long_rows import require_aligned
 
@@ -21,6 +22,7 @@ __all__ = [
     "as_batch",
     "checked_before",
     "common_names",
+    "equal_sequences",
     "in_layout",
     "is_frame",
     "is_indexed",
