@@ -290,8 +290,8 @@ def test_the_validation_error_is_that_of_the_held_out_sequences(single):
     layer = planted(5, 2, seed=16)
     oracle = Recording(rounded(layer) if single else layer)
     result = learn_from_queries(oracle, 5)
-    held_out = oracle.calls[-4:]
-    assert [X.shape[1] for X in held_out] == [2, 3, 5, 9]
+    assert [X.shape[1] for X in oracle.calls[-6:]] == [2, 3, 5, 9, 64, 256]
+    held_out = oracle.calls[-6:-2]
     left, size = (
         np.sqrt(sum(np.sum(part[:, -1] ** 2) for part in parts))
         for parts in (
@@ -380,7 +380,7 @@ def test_the_command_line_reads_results(ended, tmp_path):
     pa.save(ended["recovered"], tmp_path / "asked")
     np.save(tmp_path / "X.npy", np.ones((2, 3, 4)))
     run = partial(CliRunner().invoke, cli, catch_exceptions=False)
-    assert "246 queries" in run(["show", str(tmp_path / "asked")]).stdout
+    assert "252 queries" in run(["show", str(tmp_path / "asked")]).stdout
     plain = json.loads(run(["show", str(tmp_path / "asked"), "--json"]).stdout)
     assert plain["attn"] == ended["recovered"].layer.attn.tolist()
     assert plain["phases"][0]["name"] == "sum of values"

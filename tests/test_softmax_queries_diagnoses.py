@@ -157,7 +157,7 @@ def test_noise_that_hides_the_heads_is_no_recovery():
 
 def test_sentences_name_the_lengths_that_were_checked_and_answers_of_zero():
     layer = pa.data.random_softmax_layer(3, n_heads=1, random_state=0)
-    assert "of up to 9 tokens" in pa.learn_from_queries(layer, 3).outcome.sentence
+    assert "of up to 256 tokens" in pa.learn_from_queries(layer, 3).outcome.sentence
     silent = pa.learn_from_queries(lambda X: 0 * X, 3)
     assert "Every answer was zero" in silent.outcome.sentence
     assert "zero" not in pa.learn_from_queries(layer, 3).outcome.sentence

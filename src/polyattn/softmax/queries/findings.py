@@ -62,6 +62,8 @@ class HeldOutCheck:
     errors : standard errors of attn and value, where they are known
     largest_doubt : heads in more doubt are not taken for known
     longest : tokens of the longest of these sequences; what shows on longer ones alone is not seen
+    differs_at : tokens of longer sequences whose answers are not those of the layer; 0 without any
+    ended : why longer sequences were not checked
     """
 
     heads: list[HeadsAt]
@@ -74,6 +76,8 @@ class HeldOutCheck:
     errors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     largest_doubt: float = LARGEST_DOUBT
     longest: int = 0
+    differs_at: int = 0
+    ended: str = ""
 
     @property
     def passed(self) -> bool:

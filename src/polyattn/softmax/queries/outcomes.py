@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 QueryName = Literal[
     "recovered", "recovered_to_precision", "recovered_on_these_inputs", "other_rows_differ",
-    "imprecise", "other_number_of_heads", "other_structure", "not_recovered", "bias_needed",
-    "not_attention", "not_deterministic", "stateful", "saturated", "budget", "oracle_failed",
-    "interrupted", "out_of_time",
+    "long_sequences_differ", "imprecise", "other_number_of_heads", "other_structure",
+    "not_recovered", "bias_needed", "not_attention", "not_deterministic", "stateful", "saturated",
+    "budget", "oracle_failed", "interrupted", "out_of_time",
 ]  # fmt: skip
 
 QUERY_OUTCOMES = OutcomeSet[QueryName](
@@ -38,6 +38,9 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
         ),
         "other_rows_differ": Meaning(
             False, "The last row is that of a layer; the other rows are not those of its mode."
+        ),
+        "long_sequences_differ": Meaning(
+            False, "Short sequences are answered as by a layer, long ones otherwise."
         ),
         "imprecise": Meaning(False, "A layer explains the oracle, but less exactly than required."),
         "other_number_of_heads": Meaning(False, "It is a layer, but not of n_heads heads."),
@@ -96,6 +99,14 @@ def concluded(
         f"held-out sequences of up to {check.longest} tokens deviate by at most "
         f"{check.deviation:.1e} of the effect of attention"
     )
+    if check.passed and check.differs_at:
+        return QUERY_OUTCOMES(
+            "long_sequences_differ",
+            f"The oracle is a layer of {heads} for short sequences only: {agreement}, but those of "
+            f"{check.differs_at} tokens differ.",
+            "A window, a truncation or a change with the length may be behind them: use the layer "
+            "for short sequences alone, or give an oracle without it.",
+        )
     if total is not None and not total.deterministic:
         good = (
             f"The layer of {heads} is as good as that allows"
@@ -167,6 +178,8 @@ def _passed(
     sentence = f"The layer was recovered{how} with {heads}{of_rows}: {agreement}{bars}."
     if findings.total is not None and not findings.settled and not np.any(findings.total.value):
         sentence += " Every answer was zero: see that the sequences reach the model."
+    if check.ended:
+        sentence += f" {check.ended}"
     if findings.bias:
         invisible = (
             "The last row of W_K is invisible in planes that do not turn"

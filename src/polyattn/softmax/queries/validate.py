@@ -13,7 +13,7 @@ from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.findings import CLOSE, LARGEST_BARS, HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.layers import in_mode
 from polyattn.softmax.queries.mixing import relative_size
-from polyattn.softmax.queries.outcomes import LARGEST_DOUBT
+from polyattn.softmax.queries.outcomes import LARGEST_DOUBT, Stopped
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.precision import TINY, in_units, token_unit
 
@@ -24,6 +24,9 @@ LENGTHS, N_PER_LENGTH = (2, 3, 5, 9), 9
 
 # Positions are looked at farther back.
 WITH_POSITIONS = (*LENGTHS, 40)
+
+# Then longer ones, of each spread once: they show windows, and whatever else begins later.
+LONG = (64, 256)
 
 # Spreads of the tokens, in calibrated sizes; each is judged by itself.
 SPREADS = (0.7, 2.0, 4.0)
@@ -135,11 +138,12 @@ def validate(
     and the noise explain.  With rotary positions there are none, and residuals leave a doubt.
     ``eps_error`` is that of a normalisation before, which attn is as wrong by.  The other rows,
     which are answered in any case, show in which modes the layer is right.  Queries of the
-    beginning are asked again.
-    Cost: N_PER_LENGTH queries for every length, and those of the probe.
+    beginning are asked again.  A layer that passes is held against LONG sequences, too.
+    Cost: N_PER_LENGTH queries for every length, three for every long one, and those of the probe.
     """
     pairs.total.probe.require_same(pairs.oracle)
-    answered = [_ask(pairs, n) for n in (LENGTHS if turning is None else WITH_POSITIONS)]
+    lengths = LENGTHS if turning is None else WITH_POSITIONS
+    answered = [_ask(pairs, length, N_PER_LENGTH) for length in lengths]
     last = Compared.together(
         [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]
     )
@@ -167,12 +171,32 @@ def validate(
     )
     single = [replace(each, doubt=check.doubt) for each, _ in checks]
     fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, single))
-    return replace(check, modes=fitting)
+    check = replace(check, modes=fitting)
+    return _continued(pairs, layer, check, single) if check.passed else check
 
 
-def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
-    X = pairs.random_sequences(np.resize(SPREADS, N_PER_LENGTH), length)
+def _continued(
+    pairs: Pairs, layer: SoftmaxAttention, check: HeldOutCheck, single: list[HeldOutCheck]
+) -> HeldOutCheck:
+    """The check, continued on LONG sequences up to those that are not answered, or differ."""
+    for length in LONG:
+        try:
+            answered = [_ask(pairs, length, len(SPREADS))]
+        except Stopped as stop:
+            why = str(stop).rstrip(".")
+            return replace(check, ended=f"Sequences of {length} tokens were not checked: {why}.")
+        if not _fits(pairs, layer, "last", answered, single):
+            return replace(check, differs_at=length)
+        fitting = tuple(mode for mode in check.modes if _fits(pairs, layer, mode, answered, single))
+        found = _compared(pairs, layer, *answered[0], slice(-1, None)).deviation
+        most = max(found, check.deviation), max(found, check.allowed)
+        check = replace(check, deviation=most[0], allowed=most[1], longest=length, modes=fitting)
+    return check
+
+
+def _ask(pairs: Pairs, length: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Random sequences (count, length, d) of all spreads in turn, and all rows of their answers."""
+    X = pairs.random_sequences(np.resize(SPREADS, count), length)
     if pairs.total.bits < 53 and not isfinite(pairs.oracle.token_limit):
         X = np.stack([in_units(each, token_unit(float(np.abs(each).max()))) for each in X])
     return X, pairs.oracle.rows(X, length)
@@ -273,13 +297,11 @@ def _fits(
     """Whether the layer of this mode answers all rows but the last as well as it does the last.
 
     Their queries are other tokens, of other size: OTHER_ROWS times what the last row shows is
-    allowed.  A wrong mode deviates by about 1.
+    allowed.  A wrong mode deviates by about 1.  In mode last it is the last rows of others.
     """
-    other = in_mode(layer, mode)
-    # Rows that nobody reads may hold anything, large numbers and NaN included: the layer says what
-    # size they should have, so the two change places.
+    chosen = slice(-1, None) if mode == "last" else slice(None, -1)
     compared = Compared.together(
-        [Compared.of(X[:, :-1], other(X)[:, :-1], rows[:, :-1], pairs) for X, rows in answered]
+        [_compared(pairs, in_mode(layer, mode), X, rows, chosen) for X, rows in answered]
     )
     for number, check in enumerate(checks):
         doubt = check.doubt if isfinite(check.doubt) else 0.0
@@ -291,6 +313,19 @@ def _fits(
         elif not rows.deviation <= most:
             return False
     return True
+
+
+def _compared(
+    pairs: Pairs, layer: SoftmaxAttention, X: NDArray, rows: NDArray, chosen: slice
+) -> Compared:
+    """Some rows of the layer and of the oracle, which have changed places.
+
+    Rows that nobody reads may hold anything, large numbers and NaN included: the layer says what
+    size they should have.
+    """
+    own = layer(X)
+    own = own[:, None] if own.ndim == 2 else own[:, chosen]
+    return Compared.of(X[:, chosen], own, rows[:, chosen], pairs)
 
 
 def _doubt(heads: list[HeadsAt]) -> float:
