@@ -106,8 +106,11 @@ def test_the_exception_of_the_oracle_is_kept(layer):
     result = learn_from_queries(After(layer, 100, fail), 6)
     assert isinstance(result.error, RuntimeError)
     assert "the line is dead" in result.outcome.sentence
-    with pytest.raises(RuntimeError, match="dead"):
+    with pytest.raises(
+        InvalidInput, match=r"RuntimeError when it was first called.*dead"
+    ) as raised:
         learn_from_queries(After(layer, 0, fail), 6)
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_later_answers_of_another_shape(layer):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput
+from polyattn.interop.torch.model_call import ModelCall
 from polyattn.interop.torch.modules import TorchAttention
 
 # Where modules, or their configurations, say how many coordinates their tokens have.
@@ -30,13 +29,13 @@ class ModuleOracle:
 
     n_dims : coordinates of a token; None where the module does not say it
     mode : that of a module of ``to_torch``; None of others
-    positions : cosines and sines of rotary positions for a number of tokens, where it needs them
+    called : how its model calls a module of transformers that needs more than hidden states
     """
 
     module: nn.Module
     n_dims: int | None
     mode: str | None
-    positions: Callable[[int], tuple[Tensor, Tensor]] | None = None
+    called: ModelCall | None = None
 
     @classmethod
     def of(cls, module: nn.Module) -> ModuleOracle:
@@ -44,8 +43,8 @@ class ModuleOracle:
 
         Of an ``nn.TransformerEncoderLayer`` its attention is taken: what it adds to that, its
         normalisation and its other layers are no attention.  Attention of transformers is called
-        with hidden states alone, in its exact implementation and with the mask of its model; what
-        normalises its sum with the input afterwards is left out.
+        as its model calls it, with masks, windows and positions of the model, in the exact
+        implementation; what normalises its sum with the input afterwards is left out.
         """
         if isinstance(module, nn.TransformerEncoderLayer):
             module = module.self_attn
@@ -62,14 +61,14 @@ class ModuleOracle:
         exact = copied.to("cpu", torch.float64).eval()
         configs = (getattr(each, "config", None) for each in exact.modules())
         config = next((each for each in configs if hasattr(each, "_attn_implementation")), None)
-        if config is not None and type(module).__module__.startswith("transformers."):
-            # The other one rounds weights to float32, and masks nothing by itself.
-            config._attn_implementation = "sdpa"
+        called = None
+        if type(module).__module__.startswith("transformers."):
+            called = ModelCall.of(exact, config)
             _without_normalisation_after(exact)
         sizes = (getattr(each, name, None) for each in (module, config) for name in SIZES)
         n_dims = next((size for size in sizes if type(size) is int), None)
         mode = module.mode if isinstance(module, TorchAttention) else None
-        return cls(exact, n_dims, mode, _positions_of(exact, config))
+        return cls(exact, n_dims, mode, called)
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Outputs (B, n, e) for X (B, n, d); of a module of mode last the same for all tokens."""
@@ -91,12 +90,8 @@ class ModuleOracle:
             given = tokens if self.module.batch_first else tokens.transpose(0, 1)
             outputs = self.module(given, given, given, need_weights=False)[0]
             return outputs if self.module.batch_first else outputs.transpose(0, 1)
-        if self.positions is None:
-            outputs = self.module(tokens)
-        else:
-            outputs = self.module(
-                tokens, position_embeddings=self.positions(tokens.shape[1]), attention_mask=None
-            )
+        call = self.module if self.called is None else partial(self.called, self.module)
+        outputs = call(tokens)
         return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
@@ -137,36 +132,3 @@ def _without_normalisation_after(module: nn.Module) -> None:
             owner = getattr(owner, part, None)
         if isinstance(getattr(owner, last, None), nn.LayerNorm):
             setattr(owner, last, nn.Identity())
-
-
-def _positions_of(module: nn.Module, config: Any) -> Callable[[int], tuple[Tensor, Tensor]] | None:
-    """Rotary positions as the model of a module of transformers makes them, in float64."""
-    if "position_embeddings" not in inspect.signature(module.forward).parameters:
-        return None
-    inside = vars(sys.modules[type(module).__module__])
-    makers = [each for name, each in inside.items() if name.endswith("RotaryEmbedding")]
-    advice = "Wrap it in a function of arrays that gives it position_embeddings."
-    if config is None or len(makers) != 1:
-        raise InvalidInput(
-            f"oracle, a {type(module).__name__}, needs position_embeddings, and nothing says how "
-            f"they are made. {advice}"
-        )
-    maker = makers[0](config)
-    scale = float(maker.attention_scaling)
-
-    def positions(n_tokens: int) -> tuple[Tensor, Tensor]:
-        angles = torch.arange(n_tokens, dtype=torch.float64)[:, None] * maker.inv_freq.double()
-        angles = torch.cat([angles, angles], dim=-1)[None]
-        return scale * angles.cos(), scale * angles.sin()
-
-    rounded = maker(torch.zeros(1, 3, 1), torch.arange(3)[None])
-    alike = all(
-        mine.shape == theirs.shape and torch.allclose(mine.float(), theirs, atol=1e-5)
-        for mine, theirs in zip(positions(3), rounded, strict=True)
-    )
-    if not alike:
-        raise InvalidInput(
-            f"oracle, a {type(module).__name__}, has positions of another layout than coordinates "
-            f"i and i + r/2. {advice}"
-        )
-    return positions

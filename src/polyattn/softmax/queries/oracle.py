@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
@@ -66,8 +66,8 @@ class Oracle:
 
         Of these only the last is sure to be finite.  The unit of answers is set by the first which
         are not zero.  Raises Stopped when the budget does not suffice or the black box fails
-        (before its first answer its own exception passes through, since nothing is lost), and
-        OutOfTime after the caller's deadline.
+        (InvalidInput before its first answer, since nothing is lost), and OutOfTime after the
+        caller's deadline.
         """
         if self.n_queries + len(X) > self.max_queries:
             raise Stopped(
@@ -110,7 +110,12 @@ class Oracle:
             answer = self.function(given)
         except Exception as error:
             if not self.n_outputs:
-                raise
+                if isinstance(error, PolyattnError):
+                    raise
+                raise InvalidInput(
+                    f"the oracle raised {type(error).__name__} when it was first called, with "
+                    f"sequences {given.shape}: {error}"
+                ) from error
             raise Stopped(
                 "oracle_failed", f"The oracle raised {type(error).__name__}: {error}"
             ) from error

@@ -128,8 +128,9 @@ def validate(
     errors: Errors | None,
     turning: Turning | None = None,
     eps_error: float = 0.0,
+    lengths: tuple[int, ...] = (),
 ) -> HeldOutCheck:
-    """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
+    """Compare the layer, of mode last, with the oracle on random sequences of some lengths.
 
     Tokens are a random query token and others around it, of three spreads: what only shows on
     large inputs is noticed, and large outputs do not cover what small ones show.  Deviations are
@@ -142,7 +143,7 @@ def validate(
     Cost: N_PER_LENGTH queries for every length, three for every long one, and those of the probe.
     """
     pairs.total.probe.require_same(pairs.oracle)
-    lengths = LENGTHS if turning is None else WITH_POSITIONS
+    lengths = lengths or (LENGTHS if turning is None else WITH_POSITIONS)
     answered = [_ask(pairs, length, N_PER_LENGTH) for length in lengths]
     last = Compared.together(
         [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]

@@ -1,0 +1,177 @@
+"""ModelCall: what the model of an attention module of transformers gives it beside hidden states.
+
+Masks, positions and whatever else a module is called with are made by its model, from the
+configuration and the number of tokens.  A model of one layer with the same configuration is run up
+to such a module, and what it is called with there is recorded: no rule of any model is known here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.interop.torch.calls import arguments_of, require_self_attention, tokens_of
+
+# Words in the names of arguments that a model makes.
+MADE_BY_MODELS = ("mask", "position", "alibi", "bias")
+
+# Cosines and sines made in float32 are wrong by this, for every token of the distance.
+ROUNDING = 1e-6
+
+INSTEAD = "Wrap it in a function of arrays that calls it as its model does."
+
+
+class _Reached(Exception):
+    """No error: how a run of the model ends where the module is called, with these."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.call = args, kwargs
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """Calls a module as the model of ``place`` does, which is one of its layers."""
+
+    model: nn.Module
+    place: nn.Module
+
+    @classmethod
+    def of(cls, module: nn.Module, config: Any) -> ModelCall | None:
+        """None where the module needs nothing but hidden states; ``config`` is that of its copy."""
+        if config is not None:
+            # The exact one; the other rounds weights to float32.
+            config._attn_implementation = "sdpa"
+        parameters = list(inspect.signature(module.forward).parameters)[1:]
+        if not any(word in name for name in parameters for word in MADE_BY_MODELS):
+            return None
+        if config is None:
+            raise _refusal(module, "it does not hold the configuration of its model")
+        for kind in _models_of(module, config):
+            if not kind._supports_sdpa:
+                config._attn_implementation = "eager"
+            model = _run(module, kind, _of_one_layer(config, getattr(module, "layer_idx", 0) or 0))
+            place = next((each for each in model.modules() if _alike(each, module)), None)
+            if place is not None:
+                return cls(model, place)
+        raise _refusal(module, "no model of its kind shows what it is called with")
+
+    def __call__(self, module: nn.Module, tokens: Tensor) -> Any:
+        """What ``module`` returns for tokens (B, n, d), called as by its model."""
+        args, kwargs = self._recorded(module, tokens.shape[:2])
+        arguments = arguments_of(module, args, kwargs)
+        given = tokens_of(arguments, args, kwargs)
+        require_self_attention(module, arguments, given)
+        for name, each in arguments.items():
+            if isinstance(each, Tensor) and each is not given and each.shape == given.shape:
+                raise _refusal(module, f"its model gives it {name}, too, which depends on tokens")
+        positions = arguments.get("position_embeddings")
+        exact = None if positions is None else self._exact_positions(*positions)
+
+        def replaced(each: Any) -> Any:
+            if each is given:
+                return tokens
+            if each is positions:
+                return exact
+            return each.double() if isinstance(each, Tensor) and each.is_floating_point() else each
+
+        return module(*map(replaced, args), **{name: replaced(e) for name, e in kwargs.items()})
+
+    def _recorded(
+        self, module: nn.Module, shape: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the module is called with for so many sequences and tokens."""
+
+        def stop(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            raise _Reached(args, kwargs)
+
+        hook = self.place.register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            _run(module, self.model, torch.ones(shape, dtype=torch.long), use_cache=False)
+        except _Reached as reached:
+            return reached.call
+        finally:
+            hook.remove()
+        raise _refusal(module, "its model does not call it")
+
+    def _exact_positions(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines in float64, if some frequencies of the model are behind these."""
+        at = torch.arange(cos.shape[-2], dtype=torch.float64)[:, None]
+        scale = 1.0
+        for maker in self.model.modules():
+            for name, frequencies in maker.named_buffers(recurse=False):
+                if not name.endswith("inv_freq"):
+                    continue
+                scale = getattr(maker, name.replace("inv_freq", "attention_scaling"), 1.0)
+                angles = at * frequencies.double()
+                layouts = torch.cat([angles, angles], -1), angles.repeat_interleave(2, -1), angles
+                for laid in layouts:
+                    exact = scale * laid.cos(), scale * laid.sin()
+                    if _near(exact[0], cos) and _near(exact[1], sin):
+                        return exact[0].expand(cos.shape), exact[1].expand(sin.shape)
+        return cos.double(), sin.double()
+
+
+def _near(exact: Tensor, rounded: Tensor) -> bool:
+    tolerance = ROUNDING * (10 + rounded.shape[-2])
+    return exact.shape == rounded.shape[-2:] and bool(
+        torch.all((exact - rounded.double()).abs() <= tolerance)
+    )
+
+
+def _models_of(module: nn.Module, config: Any) -> list[Any]:
+    """Models of the package that the configuration is for, from the file of the module."""
+    inside = vars(sys.modules[type(module).__module__]).items()
+    return [
+        kind
+        for name, kind in inside
+        if name.endswith("Model")
+        and not name.endswith("PreTrainedModel")
+        and getattr(kind, "config_class", None) is type(config)
+    ]
+
+
+def _of_one_layer(config: Any, number: int) -> Any:
+    """The configuration with layer ``number`` alone, and hardly any words."""
+    small = deepcopy(config)
+    n_layers = config.num_hidden_layers
+    for name, value in vars(config).items():
+        if isinstance(value, list) and len(value) == n_layers:
+            setattr(small, name, [value[number]])
+        elif name.endswith("_token_id"):
+            setattr(small, name, 0)
+    small.num_hidden_layers, small.vocab_size = 1, 2
+    return small
+
+
+def _alike(other: nn.Module, module: nn.Module) -> bool:
+    """Whether it is the same module, but for numbers: causal or not, windowed or not."""
+    kinds = [
+        {name: each for name, each in vars(one).items() if isinstance(each, bool | str)}
+        for one in (other, module)
+    ]
+    return type(other) is type(module) and all(
+        kinds[0].get(name) == each for name, each in kinds[1].items() if name != "training"
+    )
+
+
+def _run(module: nn.Module, function: Any, *given: Any, **options: Any) -> Any:
+    """What the function returns, or a refusal of the module that names the failure."""
+    try:
+        return function(*given, **options)
+    except (_Reached, PolyattnError):
+        raise
+    except Exception as error:
+        why = f"its model cannot be run ({type(error).__name__}: {error})"
+        raise _refusal(module, why) from error
+
+
+def _refusal(module: nn.Module, why: str) -> InvalidInput:
+    return InvalidInput(f"oracle, a {type(module).__name__}, cannot be queried: {why}. {INSTEAD}")
