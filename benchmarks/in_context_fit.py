@@ -27,8 +27,8 @@ def compare(n_sequences: int, n_examples: int, n_dims: int) -> None:
     gaussian = np.random.default_rng(0).standard_normal(task.X.shape)
     seconds = best_times(
         {
-            "prompts": lambda: pa.fit(task.X, task.Y, solver="primal"),
-            "gaussian": lambda: pa.fit(gaussian, task.Y, solver="primal"),
+            "prompts": lambda: pa.fit(task.X, task.Y),
+            "gaussian": lambda: pa.fit(gaussian, task.Y),
         },
         repeats=3,
     )

@@ -2,7 +2,8 @@
 
 Theirs, transcribed in plain numpy: the features x ⊗ [mean(y_i x_i), mean(y_i^2)] of all prompts
 in one array, their Gram matrix, and one solution with a penalty.  Ours is the same layer as a Form,
-and the preconditioned iteration.  Both are given the same prompts, in the units of the paper.
+with the solver that pa.fit takes by default, and with solver="iterative", which one has to ask for.
+All are given the same prompts, in the units of the paper.
 """
 
 from __future__ import annotations
@@ -44,21 +45,28 @@ def against_numpy(d: int, tau: float, repeats: int) -> None:
     task = pa.data.proportional_regression(d, tau, 1.0, 1.0, RHO, summarised=False)
     X, Y, penalty = paper_units(task.X), task.Y, len(task.X) / d**2 * RIDGE
     form = paper_form(d)
+
+    def ours(**options: str) -> np.ndarray:
+        return pa.fit(X, Y, form=form, ridge=penalty, **options).coef[0].T
+
     sides = {
         "numpy": lambda: transcribed(X, Y, penalty),
-        "ours": lambda: pa.fit(X, Y, form=form, ridge=penalty, solver="iterative").coef[0].T,
+        "default": ours,
+        "iterative": partial(ours, solver="iterative"),
     }
-    theirs, ours = (side() for side in sides.values())
-    away = float(np.max(np.abs(ours - theirs)) / np.max(np.abs(theirs)))
-    require(f"coefficients differ by {away:.1e} of the largest", away < 1e-8)
+    theirs = sides["numpy"]()
+    for name in list(sides)[1:]:
+        away = float(np.max(np.abs(sides[name]() - theirs)) / np.max(np.abs(theirs)))
+        require(f"{name}: coefficients differ by {away:.1e} of the largest", away < 1e-8)
     seconds = best_times(sides, repeats)
     for name, side in sides.items():
         before = time.process_time()
         side()
         worked = time.process_time() - before
-        print(f"  {name:6} {seconds[name]:8.3f} s, processors {worked:.2f} s")
-    ratio = seconds["numpy"] / seconds["ours"]
-    verdict(f"at least 5x faster: {ratio:.1f}x", ratio >= 5)
+        print(f"  {name:9} {seconds[name]:8.3f} s, processors {worked:.2f} s")
+    by_default, iterative = (seconds["numpy"] / seconds[name] for name in ("default", "iterative"))
+    claim = f"faster by default: {by_default:.1f}x; at least 5x with solver='iterative': "
+    verdict(f"{claim}{iterative:.1f}x", by_default > 1 and iterative >= 5)
 
 
 def prepare(d: int, tau: float) -> Callable[[], pa.FitResult]:

@@ -1,9 +1,11 @@
 """Softmax layers recovered from black-box access: heads, errors, queries, time and memory.
 
 Random layers are hidden behind an oracle that answers chosen sequences.  Beside the queries stands
-4 H d^2 - 2 H + 1, the number in the literature [arXiv 2608.03294].  Every case is run in a process
-of its own, with answers in float64 or rounded.  "held" is the part of all entries of attn and value
-that lie within 1.96 of their standard errors: 95 % of them should.
+4 H d^2 - 2 H + 1, the number in the literature [arXiv 2608.03294], where a query is answered with
+one number.  Here heads are read from a row of e numbers for each query: "numbers" are queries
+times e, and only layers with one output compare (scalar_queries.py has many of them).  Every case
+is run in a process of its own, with answers in float64 or rounded.  "held" is the part of all
+entries of attn and value that lie within 1.96 of their standard errors: 95 % of them should.
 
     python benchmarks/softmax_queries.py --cases 8x3 16x4 384x12 --answers float64 float32 --seeds 2
 """
@@ -79,7 +81,7 @@ def main() -> None:
     options = _options()
     print(
         "    d   H  rank    e  bias  answers   outcome                 heads  attn error  "
-        "value error     doubt  held  queries   4Hd^2-2H+1  seconds    MB"
+        "value error     doubt  held  queries     numbers   4Hd^2-2H+1  seconds    MB"
     )
     for case in CASES:
         if options.cases and case.name not in options.cases:
@@ -94,7 +96,7 @@ def main() -> None:
 
 def prepare(case: Case, answers: str, seed: int) -> Callable[[], None]:
     """Hide a layer, and return the work that recovers it and prints its row."""
-    layer = _planted(case, seed)
+    layer = planted(case, seed)
     rounded, largest = ANSWERS[answers]
 
     def oracle(X: NDArray) -> NDArray:
@@ -104,8 +106,7 @@ def prepare(case: Case, answers: str, seed: int) -> Callable[[], None]:
         start = time.perf_counter()
         result = learn_from_queries(oracle, case.n_dims, bias=case.bias, random_state=seed)
         seconds = time.perf_counter() - start
-        of_attn, of_value, held = _errors(layer, result)
-        literature = 4 * case.n_heads * case.n_dims**2 - 2 * case.n_heads + 1
+        of_attn, of_value, held = errors_of(layer, result)
         holds = (
             result.recovered
             and max(of_attn, of_value) <= largest
@@ -117,7 +118,8 @@ def prepare(case: Case, answers: str, seed: int) -> Callable[[], None]:
             f"{case.n_dims:5d} {case.n_heads:3d} {case.rank:5d} {case.n_outputs:4d} "
             f"{'yes' if case.bias else 'no':>5s}  {answers:8s}  {result.outcome.name:22s} "
             f"{result.n_heads:6d}  {of_attn:10.1e}  {of_value:11.1e}  {result.doubt or 0:8.1e}  "
-            f"{held:4.2f}  {result.n_queries:7d}  {literature:11d}  {seconds:7.1f}",
+            f"{held:4.2f}  {result.n_queries:7d}  {result.n_queries * case.n_outputs:10d}  "
+            f"{in_literature(case):11d}  {seconds:7.1f}",
             end="",
             flush=True,
         )
@@ -127,7 +129,13 @@ def prepare(case: Case, answers: str, seed: int) -> Callable[[], None]:
     return work
 
 
-def _planted(case: Case, seed: int) -> pa.SoftmaxAttention:
+def in_literature(case: Case) -> int:
+    """Queries in the literature, each answered with one number."""
+    return 4 * case.n_heads * case.n_dims**2 - 2 * case.n_heads + 1
+
+
+def planted(case: Case, seed: int) -> pa.SoftmaxAttention:
+    """A random layer of that shape."""
     rng = np.random.default_rng([seed, case.n_dims, case.n_heads])
     rows, size = case.n_dims + case.bias, np.sqrt(case.rank * (case.n_dims + case.bias))
     queries, keys, values = rng.standard_normal((3, case.n_heads, rows, case.rank))
@@ -136,7 +144,7 @@ def _planted(case: Case, seed: int) -> pa.SoftmaxAttention:
     return pa.SoftmaxAttention(attn, values @ outputs / size, bias=case.bias)
 
 
-def _errors(layer: pa.SoftmaxAttention, result: pa.QueryResult) -> tuple[float, float, float]:
+def errors_of(layer: pa.SoftmaxAttention, result: pa.QueryResult) -> tuple[float, float, float]:
     """Largest relative errors over matched heads, and the part of entries within their bars.
 
     Of what can be seen of attn and value.

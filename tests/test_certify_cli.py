@@ -93,7 +93,7 @@ def test_witness_and_next_data(run):
     completed = [*BOOLEAN, *map(np.array, more["sequences"])]
     assert pa.certify(completed).identifiable
     text = run("certify", "boolean.npy", "--witness", "--next", code=3).stdout
-    for words in ("Two layers", "output b", "Collect 6 more", "sequences to collect"):
+    for words in ("Two layers", "output b", "the 6 proposed sequences", "sequences to collect"):
         assert words in text
     # Where there is nothing to show, nothing is shown.
     assert "Two layers" not in run("certify", "gaussian.npz", "--witness", "--next").stdout

@@ -1,7 +1,7 @@
 """The methods, each as a pair (classifier, regressor) made from nothing but data.
 
-Series are arrays (channels, time), as aeon holds them.  Every method is used once, with its
-defaults: nothing was tuned on the test sets.
+Series are arrays (channels, time), as aeon holds them.  The attention recipe (attention.py) is what
+this folder makes of the estimators of polyattn; all others are used as their packages have them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,39 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tokens import summaries
 
+import polyattn as pa
+from polyattn.interop.aeon import AeonAttentionClassifier, AeonAttentionRegressor
+
 ALPHAS = np.logspace(-4, 4, 17)
+
+
+class PlainAttention:
+    """The estimators of polyattn with their defaults; a token is the channels at its time."""
+
+    def __init__(self, is_regression):
+        kind = pa.LinearAttentionRegressor if is_regression else pa.LinearAttentionClassifier
+        self.model = kind()
+
+    def fit(self, series, y):
+        self.model.fit([one.T for one in series], y)
+        return self
+
+    def predict(self, series):
+        return self.model.predict([one.T for one in series])
+
+
+class Adapter:
+    """The adapters of polyattn for aeon with their defaults."""
+
+    def __init__(self, is_regression):
+        self.model = AeonAttentionRegressor() if is_regression else AeonAttentionClassifier()
+
+    def fit(self, series, y):
+        self.model.fit(series, y)
+        return self
+
+    def predict(self, series):
+        return self.model.predict(series)
 
 
 class RidgeOnSummaries:
@@ -73,8 +105,10 @@ class MiniRocket:
 
 
 METHODS = {
-    "linear attention": Attention,
+    "attention recipe": Attention,
     "with decay and log-loss": SlowAttention,
+    "default estimator": PlainAttention,
+    "default aeon adapter": Adapter,
     "ridge on summaries": RidgeOnSummaries,
     "1NN-DTW": NearestWarped,
     "MiniRocket": MiniRocket,

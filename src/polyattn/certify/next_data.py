@@ -71,16 +71,17 @@ class NextData:
         if not self.sequences:
             return "No candidate adds anything."
         noun = "sequence" if len(self) == 1 else "sequences"
+        proposed = f"the {len(self)} proposed {noun} (.sequences)"
         if not self.needed:
             state = "The data determine the layer already."
             if self.undecided:
                 state = "Rounding hides whether the data determine the layer already."
             lambda_min = self.lambda_min[-1]
-            return f"{state} With {len(self)} more {noun} lambda_min would be {lambda_min:.3g}."
+            return f"{state} With {proposed} lambda_min would be {lambda_min:.3g}."
         goal = "then the data determine the layer"
         if not self.complete:
             goal = f"that raises the rank to {self.ranks[-1]}, and more are needed"
-        return f"Collect {len(self)} more {noun}: {goal}."
+        return f"Collect {proposed}: {goal}."
 
 
 def next_data(
