@@ -87,7 +87,11 @@ KINDS = {
     "bloom": ("BloomModel", {"hidden_size": 8, "n_head": 2, "n_layer": 2, "vocab_size": 20}, "no"),
     "falcon": ("FalconModel", SIZES, "ok"),
     "falcon, alibi": ("FalconModel", {**SIZES, "alibi": True}, "no"),
-    "stablelm": ("StableLmModel", {**SIZES, "num_key_value_heads": 2}, "ok"),
+    "stablelm": (
+        "StableLmModel",
+        {**SIZES, "num_key_value_heads": 2, "partial_rotary_factor": 0.5},
+        "ok",
+    ),
     "xglm": (
         "XGLMModel",
         {"d_model": 8, "attention_heads": 2, "num_layers": 2, "ffn_dim": 16, "vocab_size": 20},

@@ -45,19 +45,15 @@ class ModelCall:
 
     @classmethod
     def of(cls, module: nn.Module, config: Any) -> ModelCall | None:
-        """None where the module needs nothing but hidden states; ``config`` is that of its copy."""
-        if config is not None:
-            # The exact one; the other rounds weights to float32.
-            config._attn_implementation = "sdpa"
+        """None where the module needs nothing but hidden states."""
         parameters = list(inspect.signature(module.forward).parameters)[1:]
         if not any(word in name for name in parameters for word in MADE_BY_MODELS):
             return None
         if config is None:
             raise _refusal(module, "it does not hold the configuration of its model")
+        small = _of_one_layer(config, getattr(module, "layer_idx", 0) or 0)
         for kind in _models_of(module, config):
-            if not kind._supports_sdpa:
-                config._attn_implementation = "eager"
-            model = _run(module, kind, _of_one_layer(config, getattr(module, "layer_idx", 0) or 0))
+            model = _run(module, kind, small)
             place = next((each for each in model.modules() if _alike(each, module)), None)
             if place is not None:
                 return cls(model, place)
@@ -82,7 +78,8 @@ class ModelCall:
                 return exact
             return each.double() if isinstance(each, Tensor) and each.is_floating_point() else each
 
-        return module(*map(replaced, args), **{name: replaced(e) for name, e in kwargs.items()})
+        named = {name: replaced(each) for name, each in kwargs.items()}
+        return _run(module, module, *map(replaced, args), **named)
 
     def _recorded(
         self, module: nn.Module, shape: tuple[int, ...]
@@ -147,7 +144,8 @@ def _of_one_layer(config: Any, number: int) -> Any:
             setattr(small, name, [value[number]])
         elif name.endswith("_token_id"):
             setattr(small, name, 0)
-    small.num_hidden_layers, small.vocab_size = 1, 2
+    # Every model has this implementation, and it is given its mask as numbers that are added.
+    small.num_hidden_layers, small.vocab_size, small._attn_implementation = 1, 2, "eager"
     return small
 
 
@@ -169,7 +167,7 @@ def _run(module: nn.Module, function: Any, *given: Any, **options: Any) -> Any:
     except (_Reached, PolyattnError):
         raise
     except Exception as error:
-        why = f"its model cannot be run ({type(error).__name__}: {error})"
+        why = f"called as by its model, it fails ({type(error).__name__}: {error})"
         raise _refusal(module, why) from error
 
 

@@ -64,6 +64,9 @@ class ModuleOracle:
         called = None
         if type(module).__module__.startswith("transformers."):
             called = ModelCall.of(exact, config)
+            if config is not None:
+                # The exact implementation; the other one rounds weights to float32.
+                config._attn_implementation = "sdpa"
             _without_normalisation_after(exact)
         sizes = (getattr(each, name, None) for each in (module, config) for name in SIZES)
         n_dims = next((size for size in sizes if type(size) is int), None)
