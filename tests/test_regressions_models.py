@@ -1,0 +1,133 @@
+"""Wrong answers of 0.3.0 about models: masks, rotary positions, sizes, labels and ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import polyattn as pa
+from polyattn.certify.check import objections
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+
+# One worker imports transformers.
+pytestmark = pytest.mark.xdist_group("transformers")
+
+# ---------------------------------------------------------------- weights of running models
+
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,
+    "vocab_size": 11, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+GROUPED = SIZES | {"num_key_value_heads": 2, "rope_theta": 300.0, "attention_dropout": 0.0}
+ROTARY = {
+    "Llama": GROUPED,
+    "Mistral": GROUPED | {"sliding_window": None},
+    "Qwen2": GROUPED,
+    "Gemma": GROUPED | {"head_dim": 8},
+}
+MODELS = {
+    "Bert": SIZES, "Roberta": SIZES, "XLMRoberta": SIZES, "Camembert": SIZES,
+    "Electra": SIZES | {"embedding_size": 8}, "Albert": SIZES | {"embedding_size": 8},
+    "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 11, "n_positions": 64,
+             "bos_token_id": None, "eos_token_id": None},
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+
+# Name, settings beside those above, and whether the model is made of half precision.
+RUNNING = [
+    *((name, {}, False) for name in (*MODELS, *ROTARY)),
+    *((name, {}, True) for name in ROTARY),
+    ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 3.0}}, False),
+    ("Llama", {"rope_scaling": LLAMA3}, False),
+    ("Llama", {"head_dim": 12}, False),
+]
+
+
+def running(name: str, settings: dict[str, Any], half: bool = False) -> tuple[Any, Any, Any]:
+    """A model with random weights, and what its second layer was given and made of it."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**settings)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    with torch.no_grad():
+        for each in model.parameters():
+            each.normal_(0.0, 0.3)
+    model = model.half().double() if half else model.double()
+    places = {"GPT2": "h.1.attn", "Albert": "encoder.albert_layer_groups.0.albert_layers.0"}
+    where = places.get(name, "layers.1.self_attn" if name in ROTARY else "encoder.layer.1")
+    where += "" if where.endswith("attn") else ".attention"
+    module = model.get_submodule(where)
+    dense = getattr(module, "dense", None) or getattr(
+        getattr(module, "output", None), "dense", None
+    )
+    seen: list[torch.Tensor] = []
+
+    def before(_: Any, args: Any, kwargs: Any) -> None:
+        seen.append(args[0] if args else kwargs["hidden_states"])
+
+    def after(_: Any, __: Any, out: Any) -> None:
+        seen.append(out[0] if isinstance(out, tuple) else out)
+
+    module.register_forward_pre_hook(before, with_kwargs=True)
+    (dense or module).register_forward_hook(after)
+    with torch.no_grad():
+        model(inputs_embeds=torch.randn(1, 50, settings.get("embedding_size", 32)).double())
+    return model, seen[-2].numpy(), seen[-1].numpy()
+
+
+@pytest.mark.parametrize(("name", "beside", "half"), RUNNING)
+def test_weights_do_what_the_running_model_does(
+    name: str, beside: dict[str, Any], half: bool
+) -> None:
+    """Of modules in half precision 0.3.0 took frequencies that these do not turn by."""
+    model, X, wanted = running(name, (MODELS | ROTARY)[name] | beside, half)
+    found = pa.interop.from_weights(model, 1)(X)
+    # Rotary angles are float32 in all models.
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        ({"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'.*attention_scaling"),
+    ],
+)
+def test_rotary_positions_that_are_not_known_are_refused(
+    name: str, beside: dict[str, Any], words: str
+) -> None:
+    """With partial_rotary_factor layers of 0.3.0 were off by up to 158 %: models ignore it."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(**ROTARY[name] | beside)
+    model = getattr(transformers, f"{name}Model")(config)
+    with pytest.raises(InvalidInput, match=words):
+        pa.interop.from_weights(model, 1)
+    with pytest.raises(InvalidInput, match=words):
+        pa.interop.from_weights(model.state_dict(), 1, config=config)
+
+
+@pytest.mark.parametrize(
+    "beside", [{"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}]
+)
+def test_every_layer_of_mistral_has_the_window(beside: dict[str, Any]) -> None:
+    """0.3.0 believed settings that Mistral does not read: 41 % off behind the window."""
+    model, X, wanted = running("Mistral", GROUPED | {"sliding_window": 9} | beside)
+    with pytest.raises(InvalidInput, match="sliding_window=9"):
+        pa.interop.from_weights(model, 1)
+    layer = pa.interop.from_weights(model, 1, max_length=9)
+    size = np.abs(wanted).max()
+    np.testing.assert_allclose(layer(X[:, :9]), wanted[:, :9], rtol=0, atol=1e-6 * size)
+    assert np.abs(layer(X) - wanted).max() > 0.1 * size
