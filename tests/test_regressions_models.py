@@ -16,6 +16,132 @@ from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 # One worker imports transformers.
 pytestmark = pytest.mark.xdist_group("transformers")
 
+# ---------------------------------------------------------------- masks of captured modules
+
+N_TOKENS, N_HEADS = 6, 2
+ALL = np.ones((N_TOKENS, N_TOKENS), dtype=bool)
+BEFORE = np.tril(ALL)
+WINDOW = BEFORE & ~np.tril(ALL, -3)
+DOCUMENTS = np.subtract.outer(np.arange(N_TOKENS) // 3, np.arange(N_TOKENS) // 3) == 0
+DISTANCES = np.abs(np.subtract.outer(np.arange(N_TOKENS), np.arange(N_TOKENS)))
+
+
+class MaskedAttention(nn.Module):
+    """Linear attention to the tokens that a mask allows, which a form of this mode fits exactly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.attn, self.value = (torch.tensor(rng.standard_normal((3, 3))) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, attn_mask: Any = None, key_padding_mask: Any = None) -> Any:
+        logits = x @ self.attn @ x.transpose(1, 2)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            logits = logits.masked_fill(attn_mask, 0.0)
+        elif attn_mask is not None:
+            added = attn_mask.double()
+            logits = torch.where(torch.isinf(added), 0.0, logits + added)
+        if key_padding_mask is not None:
+            logits = logits.masked_fill(key_padding_mask[:, None, :], 0.0)
+        return logits @ x @ self.value
+
+
+def blocked(allowed: np.ndarray) -> torch.Tensor:
+    return torch.tensor(~allowed)
+
+
+def added(allowed: np.ndarray) -> torch.Tensor:
+    return torch.where(torch.tensor(allowed), 0.0, -torch.inf)
+
+
+def for_heads(allowed: np.ndarray) -> torch.Tensor:
+    return added(np.repeat(allowed[None], 20 * N_HEADS, axis=0))
+
+
+PADDING = torch.arange(N_TOKENS)[None] >= torch.arange(60)[:, None] % 3 + 4
+
+# The mode of the form, the masks of the call, and what is said where they do not fit.
+MASKS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "padding": ("full", {"key_padding_mask": PADDING}, ""),
+    "nothing masked": ("full", {"attn_mask": blocked(ALL)}, ""),
+    "zeros added": ("full", {"attn_mask": added(ALL)}, ""),
+    "causal, bool": ("causal", {"attn_mask": blocked(BEFORE)}, ""),
+    "causal, added": ("causal", {"attn_mask": added(BEFORE)}, ""),
+    "causal and padding": (
+        "causal", {"attn_mask": blocked(BEFORE), "key_padding_mask": PADDING}, "",
+    ),
+    "last of a causal one": ("last", {"attn_mask": added(BEFORE)}, ""),
+    "causal for full": ("full", {"attn_mask": added(BEFORE)}, "mode='causal'"),
+    "all for causal": ("causal", {"attn_mask": blocked(ALL)}, "mode='full'"),
+    "a window": ("causal", {"attn_mask": blocked(WINDOW)}, "others than all"),
+    "a window, last": ("last", {"attn_mask": added(WINDOW)}, "others than all"),
+    "documents": ("full", {"attn_mask": added(DOCUMENTS)}, "others than all"),
+    "by distance": ("full", {"attn_mask": torch.tensor(-0.5 * DISTANCES)}, "neither 0 nor"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_is_that_of_the_form_or_refused(name: str) -> None:
+    """0.3.0 took every table (n, n), and a fit called the wrong layer unique."""
+    mode, masks, words = MASKS[name]
+    form, module = pa.Form(mode=mode), MaskedAttention()
+    X = torch.randn(60, N_TOKENS, 3, generator=torch.Generator().manual_seed(1)).double()
+    if words:
+        with pytest.raises(InvalidInput, match=words), pa.interop.capture(module, form):
+            module(X, **masks)
+        return
+    with pa.interop.capture(module, form) as sums:
+        module(X, **masks)
+    found = pa.fit(statistics=sums)
+    truth = pa.LinearAttention(module.attn.numpy()[None], module.value.numpy()[None], mode)
+    assert found.outcome.ok
+    assert pa.same_function(found.layer, truth, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("inner", ["", "layers.0", "layers.0.self_attn"])
+def test_tables_of_torch_s_own_modules(inner: str) -> None:
+    """0.3.0 also took masks of encoders, is_causal, and calls without a mask for causal forms."""
+    layer = nn.TransformerEncoderLayer(4, N_HEADS, 8, batch_first=True)
+    model = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    X = torch.randn(20, N_TOKENS, 4)
+
+    def captured(mode: str, **masks: Any) -> bool:
+        try:
+            with pa.interop.capture(model, pa.Form(mode=mode), name=inner or None) as sums:
+                model(X, **masks)
+        except InvalidInput:
+            return False
+        return bool(sums.n_sequences == 20)
+
+    assert captured("full")
+    assert captured("last", mask=added(BEFORE))
+    assert captured("causal", mask=added(BEFORE))
+    assert captured("causal", mask=for_heads(BEFORE))
+    assert captured("causal", mask=blocked(BEFORE), is_causal=True)
+    assert not captured("causal")
+    assert not captured("full", mask=added(BEFORE))
+    assert not captured("full", mask=for_heads(BEFORE))
+    assert not captured("full", mask=added(ALL), is_causal=True)
+    assert not captured("causal", mask=for_heads(WINDOW))
+    assert not captured("causal", mask=blocked(ALL))
+
+
+def test_a_window_of_a_running_model_is_not_hidden_by_its_own_mask() -> None:
+    """0.3.0 refused the module's mask, read that of the model in its place, and went on."""
+    import transformers
+
+    config = transformers.MistralConfig(**GROUPED, sliding_window=3)
+    model = transformers.MistralModel(config).eval()
+    ids = torch.arange(40).reshape(4, 10) % 11
+    for mode, words in (("causal", "others than all"), ("full", "others than all")):
+        form = pa.Form(mode=mode, query=[0], key=[0], value=[0])
+        with (
+            pytest.raises(InvalidInput, match=words),
+            pa.interop.capture(model, form, name="layers.0.self_attn"),
+        ):
+            model(ids, attention_mask=torch.ones(4, 10, dtype=torch.int64), use_cache=False)
+
+
 # ---------------------------------------------------------------- weights of running models
 
 SIZES = {
