@@ -257,3 +257,34 @@ def test_every_layer_of_mistral_has_the_window(beside: dict[str, Any]) -> None:
     size = np.abs(wanted).max()
     np.testing.assert_allclose(layer(X[:, :9]), wanted[:, :9], rtol=0, atol=1e-6 * size)
     assert np.abs(layer(X) - wanted).max() > 0.1 * size
+
+
+# ---------------------------------------------------------------- sizes, labels and ranks
+
+
+def test_targets_in_the_place_of_a_mode_are_not_printed() -> None:
+    """0.3.0 showed the numbers beside "mode must be one of"."""
+    X, y = np.zeros((50, 4, 3)), np.arange(50.0)
+    for given, kind in ((y, "ndarray"), (list(y), "list"), (torch.tensor(y), "Tensor")):
+        with pytest.raises(InvalidInput, match=rf"got {kind} of shape \(50,\); if these are targ"):
+            pa.certify(X, given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [1e150, 1e200, 1e-200])
+def test_tokens_whose_powers_leave_float64_are_refused(size: float) -> None:
+    """0.3.0 raised LinAlgError of its parts, and called tiny heads constant."""
+    X = np.random.default_rng(0).standard_normal((20, 4, 3))
+    layer = pa.data.random_softmax_layer(3, n_heads=1, random_state=0)
+    for call in (pa.linearise, pa.audit):
+        with pytest.raises(OutOfRange, match="X holds numbers up to"):
+            call(layer, X * size)
+        with pytest.raises(OutOfRange, match="X_test holds numbers up to"):
+            call(layer, X, X_test=X * size)
+
+
+def test_labels_beyond_64_bits_are_named() -> None:
+    """0.3.0 said of integers that labels must be integers."""
+    X = np.random.default_rng(0).standard_normal((20, 4, 3))
+    labels = [2**64 + i % 2 for i in range(20)]
+    with pytest.raises(InvalidType, match="beyond 64 bits can be given as text"):
+        pa.LinearAttentionClassifier().fit(X, labels)
