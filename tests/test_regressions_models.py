@@ -288,3 +288,13 @@ def test_labels_beyond_64_bits_are_named() -> None:
     labels = [2**64 + i % 2 for i in range(20)]
     with pytest.raises(InvalidType, match="beyond 64 bits can be given as text"):
         pa.LinearAttentionClassifier().fit(X, labels)
+
+
+def test_a_rank_of_exact_numbers_is_exact() -> None:
+    """0.3.0 counted singular values above a bound that was too large, and verify said no."""
+    rng = np.random.default_rng(134)
+    X = 2.0**40 * rng.integers(-1, 2, (34, 3, 3)) + rng.integers(-2, 3, (34, 3, 3))
+    form = pa.Form(include_query=False, skip=True, bias=True)
+    certificate = pa.certify(X, form=form)
+    assert (certificate.method, certificate.rank) == ("count", 34)
+    assert objections(certificate, X) == []
