@@ -13,7 +13,7 @@ import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.interop.torch.padding import real_tokens
 
-FULL = pa.Form(mode="full")
+FULL, CAUSAL = pa.Form(mode="full"), pa.Form(mode="causal")
 N_TOKENS = 5
 LENGTHS = np.array([5, 3, 2, 5, 1, 4])
 REAL = np.arange(N_TOKENS) < LENGTHS[:, None]  # (B, n), padding behind
@@ -83,30 +83,53 @@ def reals(tensor: torch.Tensor, real: np.ndarray) -> list[np.ndarray]:
         ("attention_mask", additive(REAL[:, None, None], -10_000.0), REAL),
         ("attention_mask", torch.tensor(attending(REAL)), REAL),
         ("attention_mask", torch.tensor(attending(REAL)[:, 0]), REAL),
-        ("attention_mask", torch.tensor(attending(REAL, causal=True)), REAL),
-        ("attention_mask", additive(attending(LEFT, causal=True)), LEFT),
-        ("attention_mask", additive(attending(LEFT, causal=True)).bfloat16(), LEFT),
-        ("attention_mask", torch.tensor(letting_all(attending(LEFT, causal=True))), LEFT),
         ("attention_mask", torch.tensor(attending(REAL)[:, [0, 0, 0]]), REAL),
-        ("attention_mask", torch.tensor(attending(REAL[:1], causal=True)), np.ones_like(REAL)),
+        ("attn_mask", additive(attending(LEFT)[:, [0, 0]].reshape(12, 5, 5)), LEFT),
     ],
 )
 def test_masks_that_are_understood(
     name: str, mask: torch.Tensor, real: np.ndarray, tokens: torch.Tensor
 ) -> None:
+    check_real_tokens(name, mask, real, tokens, FULL)
+
+
+def check_real_tokens(
+    name: str, mask: torch.Tensor, real: np.ndarray, tokens: torch.Tensor, form: pa.Form
+) -> None:
     module = Masked()
     # What stands in padding may be anything.
     dirty = torch.where(torch.tensor(real.copy())[..., None], tokens, torch.nan)
-    with pa.interop.capture(module, FULL) as sums:
+    with pa.interop.capture(module, form) as sums:
         module(dirty, **{name: mask})
-    wanted = pa.Moments(3, 2, form=FULL).update(reals(tokens, real), reals(tokens[..., :2], real))
+    wanted = pa.Moments(3, 2, form=form).update(reals(tokens, real), reals(tokens[..., :2], real))
     assert sums == wanted
+
+
+@pytest.mark.parametrize(
+    ("mask", "real"),
+    [
+        (torch.tensor(attending(REAL, causal=True)), REAL),
+        (additive(attending(LEFT, causal=True)), LEFT),
+        (additive(attending(LEFT, causal=True)).bfloat16(), LEFT),
+        (torch.tensor(letting_all(attending(LEFT, causal=True))), LEFT),
+        (torch.tensor(attending(REAL[:1], causal=True)), np.ones_like(REAL)),
+    ],
+)
+def test_causal_masks_are_those_of_causal_forms(
+    mask: torch.Tensor, real: np.ndarray, tokens: torch.Tensor
+) -> None:
+    check_real_tokens("attention_mask", mask, real, tokens, CAUSAL)
+    with (
+        pytest.raises(InvalidInput, match="mode 'causal'"),
+        pa.interop.capture(m := Masked(), FULL),
+    ):
+        m(tokens, attention_mask=mask)
 
 
 def test_a_mask_without_padding_says_nothing(tokens: torch.Tensor) -> None:
     module = Masked()
     with pa.interop.capture(module, FULL) as sums:
-        module(tokens, attn_mask=torch.ones(N_TOKENS, N_TOKENS), head_mask=torch.ones(2))
+        module(tokens, attn_mask=torch.zeros(N_TOKENS, N_TOKENS), head_mask=torch.ones(2))
         module(tokens[0], attention_mask=torch.tensor([1, 1, 0, 0, 0]))
     assert (sums.n_sequences, sums.n_rows) == (7, 32)
 
@@ -139,7 +162,8 @@ def packed() -> np.ndarray:
         ("attention_mask", "causal", "is a str"),
         ("key_padding_mask", torch.ones(5, 6), r"shape \(5, 6\)"),
         ("key_padding_mask", torch.ones(6, 5, dtype=torch.int64), "int64"),
-        ("attn_mask", torch.ones(12, 5, 5), r"shape \(12, 5, 5\)"),
+        ("attn_mask", torch.zeros(12, 5, 4), r"shape \(12, 5, 4\)"),
+        ("attn_mask", torch.ones(12, 5, 5), "neither 0 nor minus infinity"),
         ("mask", torch.ones(5, 5), r"its mask has shape"),
         ("padding_mask", torch.ones(6, 5, dtype=torch.bool), "padding_mask"),
     ],
@@ -160,7 +184,7 @@ def test_heads_that_see_different_tokens_are_refused() -> None:
     allowed = np.repeat(attending(REAL), 2, axis=1)
     allowed[2, 1] = True
     with pytest.raises(InvalidInput, match="head to head"):
-        real_tokens(Masked(), {"attention_mask": torch.tensor(allowed)}, 6, 5)
+        real_tokens(Masked(), {"attention_mask": torch.tensor(allowed)}, 6, 5, "full")
 
 
 @pytest.mark.parametrize("lengths", [[5] * 5, [6] + [1] * 5, [-1] + [1] * 5, [1.5] * 6, None])
@@ -206,7 +230,7 @@ def test_layers_of_torch_with_padding(tokens: torch.Tensor) -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(N_TOKENS)
     for name in ("layers.0", "layers.1.self_attn"):
         plain = model(X, mask=mask, src_key_padding_mask=additive(REAL, -np.inf))
-        with pa.interop.capture(model, FULL, name=name) as sums:
+        with pa.interop.capture(model, CAUSAL, name=name) as sums:
             outputs = model(X, mask=mask, src_key_padding_mask=additive(REAL, -np.inf))
         assert torch.equal(plain, outputs)
         assert (sums.n_sequences, sums.n_rows) == (6, LENGTHS.sum())

@@ -226,9 +226,13 @@ def test_a_window_that_no_sequence_sees():
     for max_length in (None, 10):
         with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):
             from_weights(llama_state(HEADS), config=settings, max_length=max_length)
+    # Mistral has the window in all layers, whatever else its configuration says.
     off = settings | {"use_sliding_window": False}
-    assert from_weights(llama_state(HEADS), config=off) == plain
-    kinds = settings | {"layer_types": ["sliding_attention", "full_attention"]}
+    with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):
+        from_weights(llama_state(HEADS), config=off)
+    assert from_weights(llama_state(HEADS), config=off | {"model_type": "qwen2"}) == plain
+    kinds = settings | {"model_type": "qwen2"}
+    kinds |= {"layer_types": ["sliding_attention", "full_attention"]}
     state = {f"layers.{i}.{n}": each for i in range(2) for n, each in llama_state(HEADS).items()}
     assert from_weights(state, 1, config=kinds) == plain
     with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):

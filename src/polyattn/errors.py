@@ -53,7 +53,12 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     allowed = ", ".join(repr(choice) for choice in choices)
-    raise InvalidInput(f"{name} must be one of {allowed}; got {shown(value)}.")
+    got, shape = shown(value), tuple(np.shape(value)) if hasattr(value, "__array__") else None
+    if isinstance(value, list | tuple):
+        shape = (len(value),)
+    if shape:
+        got = f"{type(value).__name__} of shape {shape}; if these are targets, none are taken here"
+    raise InvalidInput(f"{name} must be one of {allowed}; got {got}.")
 
 
 def require_flag(name: str, value: object) -> bool:

@@ -18,6 +18,7 @@ from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.arrays import places_by_length
 from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.numerics.scaling import require_powers
 from polyattn.sequences import SequenceBatch, as_batch
 
 Array = NDArray[np.float64]
@@ -79,10 +80,12 @@ def audit_heads(
     parts = []
     for number, layer in enumerate(layers):
         batch = as_batch(of_layers[number], n_dims=layer.n_dims)
+        require_powers(batch.values, "X", 2)
         if others is None:
             train, test = _split(batch, np.random.default_rng(seed))
         else:
             train, test = batch, as_batch(others[number], "X_test", n_dims=layer.n_dims)
+            require_powers(test.values, "X_test", 2)
         parts.append(_audit_layer(layer, train, test))
     heads = [part.heads for part in parts]
     wholes = [part.whole for part in parts]

@@ -60,8 +60,9 @@ class Finding:
     ``method``: "count" (numbers alone decide), "exact" (integers, modulo a prime), "gram"
     or "triangular" (floating point with proved rounding bounds), "span" (a custom domain),
     "structure" (features that are always zero or multiples of others, found exactly).
-    ``rank`` is a proved lower bound by method "exact", otherwise the number of singular values
-    above rounding.  ``rounding`` is the bound that the proof had to overcome, 0 if exact.
+    ``rank`` is a proved lower bound by method "exact", and of exact numbers by "count"; otherwise
+    the number of singular values above rounding.  ``rounding`` is the bound that the proof had to
+    overcome, 0 if exact.
     ``direction`` (m,) is a difference of coefficients that the training data do not see.
     """
 
@@ -141,7 +142,7 @@ def by_count(evidence: Evidence) -> Finding | None:
     size = evidence.space.dimension
     n_positive = evidence.source.n_positive
     if n_positive < size:
-        rank = evidence.rank if size <= RANKED_COLUMNS else None
+        rank = _rank(evidence) if size <= RANKED_COLUMNS else None
         if rank == size:
             raise InvalidInput(
                 f"the statistics contradict themselves: their sums have rank {size}, their count "
@@ -158,8 +159,13 @@ def by_count(evidence: Evidence) -> Finding | None:
         direction = [0] * size
         # Feature (pair, l) stands at pair * width + l; the pairs begin with (0, 0), (0, 1).
         direction[1], direction[width] = -1, 1
-        return Finding(NOT_IDENTIFIABLE, "count", evidence.rank, 0.0, tuple(direction))
+        return Finding(NOT_IDENTIFIABLE, "count", _rank(evidence), 0.0, tuple(direction))
     return None
+
+
+def _rank(evidence: Evidence) -> int:
+    """The rank of numbers that are exact, modulo a prime; of others the numerical one."""
+    return evidence.rank if evidence.rounded.any() else exact_rank(evidence.exact_rows).rank
 
 
 def by_exact(evidence: Evidence) -> Finding:

@@ -152,7 +152,7 @@ def label_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
     if array.dtype.kind not in "biufU":
         raise InvalidType(
             f"Unknown label type: {name} must hold labels that are text, integers or booleans; got "
-            f"dtype {array.dtype}."
+            f"dtype {array.dtype}. Integers beyond 64 bits can be given as text."
         )
     if array.ndim == n_axes + 1 and array.shape[-1] == 1:
         cure = f"np.ravel({name})" if n_axes == 1 else f"np.asarray({name})[..., 0]"

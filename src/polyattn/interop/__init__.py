@@ -152,7 +152,8 @@ def capture(
         sequences lie in a temporary file, where features are too many for sums; or what was made
         before, such as the sums of an earlier run.
     lengths : function, optional
-        How many tokens of each sequence are no padding, (B,), by the tokens (B, n, d).
+        How many tokens of each sequence are no padding, (B,), by the tokens (B, n, d); masks are
+        not read then.
     calls : int or several, optional
         Of a module that the model calls several times in one forward pass, which of these calls
         count, from 0; needs ``name``.  Default: all of them.
@@ -162,6 +163,8 @@ def capture(
     Padding is left out: by ``lengths``, or by the ``key_padding_mask`` or ``attention_mask`` that
     the module or the model is given.  A mask that does not tell which tokens are padding is
     refused, and so are tokens that attend to other sequences, or to tokens of earlier calls.
+    Tables of who attends to whom (``attn_mask``, ``mask``), ``is_causal``, and modules of torch
+    without either must attend as the mode of the form does; what a module does inside is not seen.
 
     Guarantee: ``sums`` equal the statistics of all sequences given at once, to rounding.  No number
     of a forward pass changes, and the hooks are gone after the block, whatever ended it.  (Of

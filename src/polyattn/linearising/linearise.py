@@ -29,6 +29,7 @@ from polyattn.linearising.softmax_heads import SoftmaxHeads
 from polyattn.model import SoftmaxAttention
 from polyattn.model.attended import DENOMINATORS
 from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.numerics.scaling import require_powers
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
 Array = NDArray[np.float64]
@@ -136,6 +137,8 @@ def linearise(
         )
     rng = require_generator(random_state)
     training, test = _split(as_batch(X, n_dims=heads.n_dims), X_test, heads, rng)
+    for batch, name in ((training, "X"), (test or training, "X_test")):
+        require_powers(batch.values, name, 8)
     tried = [fit_candidate(heads, training, name, options, rng) for name in named]
     choosing, test = _for_choosing(test) if len(named) > 1 else (test, test)
     errors = [layer_error(each, choosing) for each in tried]

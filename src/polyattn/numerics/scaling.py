@@ -75,6 +75,17 @@ def largest_magnitude(array: NDArray) -> float:
     return max(abs(float(array.max())), abs(float(array.min()))) if array.size else 0.0
 
 
+def require_powers(values: NDArray, name: str, power: int) -> None:
+    """Refuse numbers of which squares, or powers up to ``power``, would leave float64 in sums."""
+    largest = largest_magnitude(values)
+    # Within 2**±900 there is room for counts and for weights of ordinary size.
+    if largest and not -450.0 <= np.log2(largest) <= 900.0 / power:
+        raise OutOfRange(
+            f"{name} holds numbers up to {largest:.1e}, whose powers leave float64: give tokens of "
+            "ordinary size, and multiply the weights of the heads by what they were divided by."
+        )
+
+
 def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.float64]:
     """The largest absolute value of each column over blocks of rows, shape (n_columns,)."""
     largest = np.zeros(n_columns)

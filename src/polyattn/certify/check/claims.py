@@ -102,7 +102,8 @@ class Claims:
                 yield f"the rank is {self.rank}, not {claimed}."
         elif certificate.verdict == "not_identifiable":
             least, most = self.table.rank_range()
-            if not least <= claimed <= most:
+            # Exact numbers may have a rank that floats do not show.
+            if not least <= claimed <= most and (claimed != self.rank or self._moving().any()):
                 yield f"the rank is {least}{f' to {most}' * (most > least)}, not {claimed}."
 
     def _identifiable(self) -> Iterator[str]:

@@ -24,7 +24,13 @@ from polyattn.interop.torch.calls import (
     tokens_of,
 )
 from polyattn.interop.torch.graphs import is_traced
-from polyattn.interop.torch.padding import INSTEAD, Real, real_tokens, tokens_within
+from polyattn.interop.torch.padding import (
+    INSTEAD,
+    Real,
+    real_tokens,
+    require_mode,
+    tokens_within,
+)
 from polyattn.quoting import counted
 
 
@@ -46,14 +52,14 @@ class Pass:
     model: nn.Module
     arguments: Mapping[str, Any]
 
-    def real_tokens(self, n_sequences: int, n_tokens: int) -> Real | None:
+    def real_tokens(self, n_sequences: int, n_tokens: int, mode: str) -> Real | None:
         """Real tokens (B, n) by the masks that the model was given."""
         if any(name.startswith("decoder_") for name, each in self._given()):
             raise InvalidInput(
                 "the model has sequences to encode and others to decode, and the module has no "
                 f"mask of its own. {INSTEAD}"
             )
-        return real_tokens(self.model, self.arguments, n_sequences, n_tokens)
+        return real_tokens(self.model, self.arguments, n_sequences, n_tokens, mode)
 
     def require_batch(self, tokens: Tensor) -> None:
         """Refuse tokens (m, d) where the model was given ids (B, n): sequences have no axis."""
@@ -175,16 +181,11 @@ class CallRecorder:
         """Which tokens are no padding: by ``lengths``, the module's masks, or the model's."""
         if self.lengths is not None:
             return tokens_within(self.lengths, tokens)
-        shape = (len(tokens), tokens.shape[1])
-        try:
-            real = real_tokens(module, arguments, *shape)
-        except InvalidInput:
-            of_model = None if self._pass is None else self._pass.real_tokens(*shape)
-            if of_model is None:
-                raise
-            return of_model
+        sizes = (len(tokens), tokens.shape[1], self.buffer.mode)
+        require_mode(module, arguments, self.buffer.mode)
+        real = real_tokens(module, arguments, *sizes)
         if real is None and self._pass is not None:
-            return self._pass.real_tokens(*shape)
+            return self._pass.real_tokens(*sizes)
         return real
 
     def _add(self, begun: Begun, returned: Tensor) -> None:

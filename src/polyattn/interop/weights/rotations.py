@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, require_number
 from polyattn.interop.low_rank import Matrix
+from polyattn.interop.weights.layouts import LAYOUTS
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.quoting import shown
 
@@ -85,7 +86,8 @@ def _by_config(rotary: str, head_dim: int, config: dict[str, Any] | None) -> Mat
     if kind not in KINDS:
         raise InvalidInput(
             f"rotary positions of type {shown(kind)} are not understood ({', '.join(KINDS)} are); "
-            "give rotary, an array of frequencies, if they are the same for all lengths."
+            "give rotary, an array of frequencies, if they are the same for all lengths, and scale "
+            "where they also multiply queries and keys (attention_scaling)."
         )
     frequencies = _powers(_positive("rope_theta", theta), _turned(head_dim, config))
     if kind == "default":
@@ -116,6 +118,13 @@ def _turned(head_dim: int, config: dict[str, Any] | None) -> int:
     share = settings.get("partial_rotary_factor")
     share = _settings(settings).get("partial_rotary_factor", 1.0) if share is None else share
     count = int(head_dim * _positive("partial_rotary_factor", share))
+    model = settings.get("model_type")
+    if count != head_dim and model in LAYOUTS["llama"].models:
+        raise InvalidInput(
+            f"the configuration has partial_rotary_factor={shown(share)}, and the modules of "
+            f"model_type={model!r} turn all coordinates nevertheless, or cannot run; give rotary, "
+            "the frequencies by which yours turns, or config without it."
+        )
     if count > head_dim or count < 2 or count % 2 or head_dim % 2:
         raise InvalidInput(
             f"rotary positions turn pairs of coordinates; head_dim = {head_dim} and "

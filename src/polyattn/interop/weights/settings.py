@@ -39,6 +39,9 @@ REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 # Settings by which products of queries and keys are multiplied in another way than by head_dim.
 SCALES = ("query_pre_attn_scalar", "attention_multiplier")
 
+# Models whose layers all have the window, whatever use_sliding_window and layer_types say.
+EVERY_LAYER = ("mistral", "mixtral", "ministral3", "starcoder2", "phi3", "phimoe")
+
 BIDIRECTIONAL = {"is_causal": False, "use_bidirectional_attention": True}
 
 
@@ -142,10 +145,11 @@ def _require_model(place: Place, config: dict[str, Any], layout: str) -> None:
 def _require_no_window(place: Place, config: dict[str, Any], max_length: int | None) -> None:
     """Refuse a sliding window, unless no sequence will be longer."""
     window: Any = config.get("sliding_window")
-    off = window is None or config.get("use_sliding_window") is False
+    off = config.get("use_sliding_window") is False
     kinds, number = config.get("layer_types"), place.number
     if isinstance(kinds, list) and number is not None and number < len(kinds):
         off = off or kinds[number] == "full_attention"
+    off = window is None or (off and config.get("model_type") not in EVERY_LAYER)
     seen = max_length is None or not isinstance(window, int) or max_length > window
     if seen and not off:
         raise InvalidInput(

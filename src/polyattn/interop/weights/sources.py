@@ -68,6 +68,16 @@ class WeightSource:
         """The part of the module with this name; None where there is no module."""
         return None if self.module is None else self.module.get_submodule(name)
 
+    def buffers_above(self, name: str, last: str) -> list[Matrix]:
+        """What the module keeps as ``last`` in a part of itself, or of a model around ``name``."""
+        found = [] if self.module is None else self.module.named_buffers()
+        parts = ((each.split("."), tensor) for each, tensor in found)
+        return [
+            np.asarray(_numbers(tensor, last), dtype=np.float64)
+            for each, tensor in parts
+            if each[-1] == last and name.split(".")[: len(each) - 2] == each[:-2]
+        ]
+
     def config_of(self, name: str) -> dict[str, Any] | None:
         """The settings of the model, or those that the part of this name has, or one in it."""
         if self.config is not None or self.module is None:
