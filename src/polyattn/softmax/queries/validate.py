@@ -320,11 +320,9 @@ def _fits(
 def _compared(
     pairs: Pairs, layer: SoftmaxAttention, X: NDArray, rows: NDArray, chosen: slice
 ) -> Compared:
-    """Some rows of the layer and of the oracle, which change places.
-
-    Rows that nobody reads may hold anything: the layer says what size they should have.
-    """
-    own = layer(X)
+    """Some rows of the layer as what is observed: rows that nobody reads may hold anything."""
+    # One by one: long sequences take memory.
+    own = np.concatenate([layer(each[None]) for each in X])
     own = own[:, None] if own.ndim == 2 else own[:, chosen]
     return Compared.of(X[:, chosen], own, rows[:, chosen], pairs)
 
