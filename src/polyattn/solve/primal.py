@@ -22,7 +22,7 @@ from scipy.linalg import lapack
 from polyattn.features.products import add_correlation, apply_coef
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.scaling import EPS
-from polyattn.solve.direct import column_scale, minimum_norm, solve_tall
+from polyattn.solve.direct import NORM_LOST, column_scale, minimum_norm, solve_tall
 from polyattn.solve.solution import Solution
 from polyattn.solve.structure import FeatureGroups, find_structure
 from polyattn.stats import Moments
@@ -151,7 +151,10 @@ def solve_gram(
         f"of the largest; a TriangularFactor can.{note}"
     )
     known_rank, note = rank if ridge == 0 else None, seen if rank < p else ""
-    return Solution(theta, known_rank, max(0.0, residual), condition, ridge, note)
+    reached = NORM_LOST not in note
+    return Solution(
+        theta, known_rank, max(0.0, residual), condition, ridge, note, is_reached=reached
+    )
 
 
 def residual_pass(

@@ -31,12 +31,16 @@ class MeasuredTable(Table):
     def sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Per feature the roots of sum psi^2 (1 where zero) and of sum G_jj G_kk x_l^2.
 
+        Of features that rounding may have made of zero both are the second.
         In other forms the second is that of the same sums without cancellation.
         """
         powers = magnitudes = np.zeros(1)
         for (grams, queries), (largest, seen) in self._with_sizes():
             powers = powers + self.vector_of((grams**2).T @ queries**2)
             magnitudes = magnitudes + self.vector_of(largest.T @ seen)
+        terms = len(powers) + self.terms + 8
+        lost = powers <= len(powers) * (terms * UNIT) ** 2 * magnitudes
+        powers = np.where(lost, magnitudes, powers)
         roots = np.sqrt(np.where(powers > 0, powers, 1.0))
         return roots, np.sqrt(magnitudes)
 

@@ -27,6 +27,7 @@ from polyattn.certify.verified.rounding import (
     feature_depth,
     gamma,
     longest,
+    only_rounding,
 )
 from polyattn.certify.verified.sizes import diagonal_places, row_pieces
 from polyattn.errors import InvalidInput
@@ -82,7 +83,8 @@ class Gram:
     @cached_property
     def scale(self) -> NDArray[np.float64]:
         """Powers of two D (m,) that bring the diagonal of D S D near one (1 where it is zero)."""
-        powers = self.powers
+        lost = only_rounding(self.powers, self.magnitudes, self.feature_depth)
+        powers = np.where(lost, self.magnitudes, self.powers)
         _, exponents = np.frexp(np.where(powers > 0, powers, 1.0))
         return np.ldexp(1.0, -(exponents // 2))
 

@@ -9,6 +9,7 @@ Derivation: docs/derivations/rounding.md.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.form.layout import Layout
 from polyattn.stats import Moments, TriangularFactor
@@ -59,6 +60,18 @@ def feature_depth(layout: Layout, max_length: int) -> int:
     if any(columns.maps for columns in (layout.columns, layout.pair_columns)):
         depth += 3 * (max(layout.n_dims, layout.n_context_dims or 0) + 2)
     return depth
+
+
+def only_rounding(
+    squares: NDArray[np.float64], magnitudes: NDArray[np.float64], depth: int
+) -> NDArray[np.bool_]:
+    """Features (m,) that rounding may have made of zero, by their sums of squares and magnitudes.
+
+    In units of their own length all that is relative to magnitudes would be lost beside their
+    rounding; m of them together are no more than that of one feature.
+    """
+    size = len(squares)
+    return np.asarray(squares <= size * gamma(size + depth) ** 2 * magnitudes)
 
 
 def longest(source: Rows | Moments | TriangularFactor) -> int:

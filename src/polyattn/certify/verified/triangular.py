@@ -31,6 +31,7 @@ from polyattn.certify.verified.rounding import (
     feature_depth,
     gamma,
     longest,
+    only_rounding,
 )
 from polyattn.certify.verified.sizes import row_pieces
 from polyattn.stats.passes import folded, of_parts
@@ -67,6 +68,8 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
     # Squares below 2^-1074 vanish, so no scale exceeds 2^540, and underflow in features, times
     # such a scale, stays far below rounding.
     lengths = np.linalg.norm(factor, axis=0)
+    depth = feature_depth(space.layout, longest(rows))
+    lengths = np.where(only_rounding(lengths**2, magnitudes, depth), np.sqrt(magnitudes), lengths)
     scale = np.ldexp(1.0, -np.frexp(np.where(lengths > 0, lengths, 1.0))[1])
     return Triangle(factor * scale, scale, float(np.sqrt(np.sum(scale**2 * magnitudes))))
 

@@ -111,8 +111,8 @@ def learn(
 
     Guarantee: nothing of a compiled program is looked at.  ``outcome`` claims success for rules
     only if every trace was predicted exactly by terms chosen without it, and always the same
-    terms; coefficients only claim to fit their traces, and their certificate says where that
-    determines what they do.
+    terms; coefficients only claim to fit their traces, each of which the others determine, and
+    their certificate says where that determines what they do.
     """
     if not isinstance(schema, Schema):
         raise InvalidType(f"schema must be a Schema; got {type(schema).__name__}.")

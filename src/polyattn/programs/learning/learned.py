@@ -87,7 +87,7 @@ class Learned(Result, ReportedProgram, Runnable):
         """Whether what was learned held wherever it was checked.
 
         Rules are held against every trace, without having seen it; coefficients only against the
-        traces they were learned from, more than could be fitted whatever they say.
+        traces they were learned from, each of which the others determine.
         """
         return self.outcome.ok
 

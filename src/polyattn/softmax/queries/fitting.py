@@ -129,6 +129,8 @@ class Refinement:
         tokens = in_units(tokens, self.unit)
         effects = pairs.effect(tokens, np.repeat(deltas, n_tokens, axis=0))
         alone = pairs.alone(tokens, np.repeat(deltas, n_tokens, axis=0))
+        whole = pairs.oracle.whole(tokens, effects + self.total.answers(alone))
+        effects = effects - self.total.rounding_of(whole)
         split = (np.split(each, len(deltas)) for each in (pairs.rows(tokens), alone, effects))
 
         def solve(piece: tuple[NDArray, NDArray, NDArray, NDArray]) -> FittedHeads | None:
@@ -137,7 +139,6 @@ class Refinement:
             return self._fit(delta, rows, off, seen, *near)
 
         solved = map_pieces(solve, list(zip(deltas, *split, strict=True)))
-        whole = pairs.oracle.whole(tokens, effects + self.total.answers(alone))
         answers = np.split(whole, len(deltas))
         fits = [fit for fit in solved if fit is not None]
         if len(fits) < len(solved):

@@ -21,6 +21,10 @@ TOKEN_BITS, FEWEST_BITS = 8, 3
 # Numbers that are needed to tell a format: fewer may have few bits by chance.
 ENOUGH = 12
 
+# A mean of rounding errors is believed from so many standard errors on: of rounding to the nearest
+# one in ten thousand gets there, and answers that are cut off lie beyond twenty.
+SURE = 4.0
+
 # Relative noise above this is felt in every step: these then take more queries.
 ROUGH = 1e-5
 
@@ -58,6 +62,23 @@ def token_unit(*sizes: float) -> float:
 def in_units(tokens: NDArray, unit: float) -> NDArray[np.float64]:
     """Tokens rounded to multiples of the unit; as they are where that is zero."""
     return np.rint(tokens / unit) * unit if unit > 0 else tokens
+
+
+def mean_rounding(rows: NDArray, answers: NDArray, whole: NDArray) -> tuple[np.float64, np.float64]:
+    """How answers (Q, e), linear in rows (Q, D), are rounded on average: upwards, and off zero.
+
+    Answers that are cut off err by half a unit, downwards or towards zero; ``whole`` (Q, e) is what
+    was cut.  Zero where noise explains it, or where the constant of rows holds it.
+    """
+    basis = np.linalg.qr(rows)[0]
+    kinds = np.stack([np.ones_like(whole), np.sign(whole), answers])
+    *columns, seen = (kinds - basis @ (basis.T @ kinds)).reshape(3, -1)
+    design = np.stack(columns, axis=1)
+    found = np.linalg.lstsq(design, seen, rcond=1e-8)[0]
+    power = np.sum((seen - design @ found) ** 2) / (len(seen) * (1 - basis.shape[1] / len(basis)))
+    variances = power * np.diagonal(np.linalg.pinv(design.T @ design, rcond=1e-16))
+    up, off = np.where(found**2 > SURE**2 * variances, found, 0.0)
+    return up, off
 
 
 @dataclass

@@ -18,7 +18,7 @@ from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.fitting import N_HALVINGS, SPARE, Refinement
 from polyattn.softmax.queries.mixing import other_directions
 from polyattn.softmax.queries.pairs import MOST_OF_TOKENS, Pairs, unit_rows
-from polyattn.softmax.queries.precision import ROUGH, TINY, in_units
+from polyattn.softmax.queries.precision import ROUGH, TINY, in_units, mean_rounding
 
 # Norms of query tokens and of differences that are tried, in calibrated sizes: no tokens are larger
 # than those of the held-out check.
@@ -68,6 +68,9 @@ def sum_again(pairs: Pairs, size: float, unit: float = 0.0) -> None:
     unit = unit or pairs.unit(size * min(1.0, 5 / pairs.n_dims**0.5))
     tokens = in_units(size * unit_rows(pairs.rng, n_tokens, pairs.n_dims), unit)
     rows, answers = pairs.rows(tokens), pairs.oracle(tokens[:, None])
+    whole = pairs.oracle.whole(tokens, answers)
+    pairs.total = replace(pairs.total, cut=mean_rounding(rows, answers, whole))
+    answers = answers - pairs.total.rounding_of(whole)
     found = np.asarray(np.linalg.lstsq(rows, answers, rcond=None)[0], dtype=np.float64)
     left = answers - rows @ found
     variances = (left**2).sum(axis=0) / (n_tokens - pairs.n_rows)
@@ -159,7 +162,10 @@ def _round(pairs: Pairs, findings: QueryFindings, sizes: TokenSizes, factor: flo
         heads += found
         work.learn_spaces(heads)
     findings.heads[:] = heads
-    findings.total = pairs.total = replace(work.total, by_size=work.noise.by_size)
+    absolute, relative = work.noise.by_size
+    # Answers to be checked are cut off, too.
+    absolute = float(np.hypot(absolute, np.abs(work.total.cut).sum()))
+    findings.total = pairs.total = replace(work.total, by_size=(absolute, relative))
     return True
 
 

@@ -58,6 +58,7 @@ class SumOfValues:
     from_copies : relative difference of answers to a token and to two copies of it
     token_size : norm of the random tokens that gave S; 0 where unit vectors did
     by_size : standard deviation of errors, absolute and relative to an answer, of refined heads
+    cut : mean of the errors of answers, and that away from zero: not zero where they are cut off
     """
 
     value: NDArray[np.float64]
@@ -74,10 +75,15 @@ class SumOfValues:
     from_copies: float = 0.0
     token_size: float = 0.0
     by_size: tuple[float, float] | None = None
+    cut: tuple[float, float] = (0.0, 0.0)
 
     def answers(self, rows: NDArray) -> NDArray[np.float64]:
         """x S + b (Q, e) for rows (Q, D) of tokens, with a constant coordinate or without."""
         return rows[:, : len(self.value)] @ self.value + self.bias
+
+    def rounding_of(self, whole: NDArray) -> NDArray[np.float64]:
+        """What rounding did on average to answers (Q, e), given with the input."""
+        return self.cut[0] + self.cut[1] * np.sign(whole)
 
     def level(self, answers: NDArray) -> float:
         """The rms error that one-token answers promise of other answers.

@@ -87,6 +87,11 @@ class CoefficientSpan:
         most = max((basis.most for basis in self.bases), default=0.0)
         return most, min((basis.least for basis in self.bases), default=1.0)
 
+    @cached_property
+    def n_innovative(self) -> int:
+        """How many traces are not in the span of the others."""
+        return len(innovative(self))
+
     def inside(self, rows: TraceRows) -> NDArray[np.str_]:
         """For each row "inside", "outside" or "undecided".  Cost: r^2 flops each, at rank r."""
         return statuses(self.distances(rows))

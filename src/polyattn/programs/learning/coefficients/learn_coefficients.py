@@ -41,7 +41,7 @@ def learn_coefficients(
 
     Guarantee: on consistent labels every layer that is right on the training rows agrees with
     this one on every row inside ``span``.
-    Cost: N r^2 flops in each token type of rank r, r^3/3 in each group of types that share
+    Cost: 3 N r^2 flops in each token type of rank r, r^3/3 in each group of types that share
     coordinates; memory r^2 numbers for each.
     """
     is_number = isinstance(ridge, Real) and not isinstance(ridge, bool)
@@ -79,7 +79,7 @@ def _interpolated(
     miss = layer.largest_miss(span.features)
     if not miss <= CONSISTENT:
         return None
-    outcome = exact_outcome(span.n_rows, span.n_traces, span.rank, miss, n_given, repaired)
+    outcome = exact_outcome(span, miss, n_given, repaired)
     return LearnedCoefficients(schema, traces, outcome, layer, 0.0, miss, fitted, span)
 
 

@@ -27,7 +27,7 @@ from polyattn.programs.learning.coefficients.active_pairs import (
     PairRows,
     RowFeatures,
 )
-from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan, innovative
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan
 from polyattn.programs.learning.coefficients.exact_span import ExactSpan
 from polyattn.programs.learning.coefficients.outcomes import COEFFICIENTS_OUTCOMES, CoefficientsName
 from polyattn.programs.learning.learned import History, Learned
@@ -181,7 +181,7 @@ class LearnedCoefficients(Learned):
         return self.outcome.sentence if self.outcome.name == "penalised" else ""
 
     def _n_innovative(self) -> int:
-        return len(innovative(self.span))
+        return self.span.n_innovative
 
     def _figures(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         return {"ridge": self.ridge, "largest_error": self.largest_error}, ()

@@ -84,7 +84,9 @@ def learn_rules(
             for gap in untested(rule, facts, max_offset)
         ),
     )
-    if outcome_of(findings).name == "learned":
+    if findings.mismatches and all(selection.exact for selection in selections.values()):
+        findings = replace(findings, rivals=("more rules fit every trace",))
+    elif outcome_of(findings).name == "learned":
         findings = replace(findings, rivals=rivals(layout, traces, rules, max_offset))
     n_candidates = sum(dictionary.n_rules for dictionary in candidates.values())
     return LearnedRules(schema, terms, traces, findings, n_candidates, max_offset)
@@ -101,11 +103,13 @@ class Selection:
     choice : support, weights and residual on all traces
     held_out : array (n_rows, D), each row predicted by rules pursued without its fold
     fold_choices : the choice of each fold
+    exact : whether this or another number of rules fits all traces
     """
 
     choice: Choice
     held_out: NDArray[np.float64]
     fold_choices: tuple[Choice, ...]
+    exact: bool
 
 
 def _select(
@@ -152,7 +156,8 @@ def _select(
     for fold, choice in zip(folds, chosen, strict=True):
         own = of_equation == fold
         held_out[own] = (dictionary.columns[:, list(choice.support)] @ choice.weights)[own]
-    return Selection(full[number], held_out.reshape(-1, dictionary.n_places), chosen)
+    exact = min(choice.residual for choice in full) <= EXACT * total.power
+    return Selection(full[number], held_out.reshape(-1, dictionary.n_places), chosen, exact)
 
 
 def _mismatches(

@@ -55,7 +55,7 @@ class RuleFindings:
     n_tokens : predicted held-out tokens
     mismatches : those that were wrong, with each attribute that was
     gaps : what the rules say and no trace has tested
-    rivals : rules that fit as well and would go on differently, in words
+    rivals : rules that fit as well and would go on differently, or better, in words
     """
 
     n_traces: int
@@ -81,7 +81,7 @@ def outcome_of(found: RuleFindings) -> Outcome[RulesName]:
             f"Fewer than {FEWEST_FOLDS} traces cannot check what was learned from the others.",
             "Give more traces.",
         )
-    elif found.mismatches and stable and share < MOSTLY_WRONG:
+    elif found.mismatches and stable and share < MOSTLY_WRONG and not found.rivals:
         outcome = RULES_OUTCOMES(
             "noisy",
             f"All {found.n_folds} folds found the same rules, which disagree with {share:.1%} of "
@@ -90,11 +90,12 @@ def outcome_of(found: RuleFindings) -> Outcome[RulesName]:
             "If the labels are clean, add an attribute that the step needs, or more traces.",
         )
     elif found.mismatches:
+        fit_all = f" No label need be wrong: {'; '.join(found.rivals)}." if found.rivals else ""
         outcome = RULES_OUTCOMES(
             "unexplained",
             f"{found.n_wrong} of {found.n_tokens} held-out tokens were predicted wrongly, first "
             f"{found.mismatches[0]}; {found.n_agreeing} of {found.n_folds} folds found the same "
-            "rules.",
+            f"rules.{fit_all}",
             "Give more traces, of more machines and of mixed lengths; if that does not help, the "
             "schema lacks what the step needs.",
         )
