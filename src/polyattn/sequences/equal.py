@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,7 @@ def _digests(batch: SequenceBatch) -> Iterator[bytes]:
         borders = batch.offsets[first : stop + 1]
         tokens = np.asarray(batch.values[borders[0] : borders[-1]], dtype=np.float64)
         # Minus zero is zero.
-        read = memoryview(np.ascontiguousarray(tokens + 0.0)).cast("B")
+        read = np.ascontiguousarray(tokens + 0.0).data.cast("B")
         ends = (8 * batch.n_dims * (borders - borders[0])).tolist()
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in pairwise(ends):
             yield blake2b(read[begin:end], digest_size=16).digest()

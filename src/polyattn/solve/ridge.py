@@ -8,7 +8,7 @@ sequence share their tokens, so leaving out single positions would leak.
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,25 +110,22 @@ def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
     Cost: one decomposition of size min(rows, p) and, per ridge, one pass of products.
     """
     merged, within = with_distinct_inputs(rows)
-    return left_out_once(merged, float(within.sum()), ridges, "ridge")
+    path = left_out_once(merged, ridges, "ridge")
+    return replace(path, errors=path.errors + within.sum() / rows.total_weight)
 
 
-def left_out_once(rows: Rows, within: float, ridges: NDArray | None, what: str) -> RidgePath:
-    """The same of sequences of which no two of positive weight are equal.
-
-    within : squared errors that no layer of them can avoid (``with_distinct_inputs``)
-    what : is chosen so
-    """
+def left_out_once(rows: Rows, ridges: NDArray | None, chosen: str) -> RidgePath:
+    """The same of sequences of which no two of positive weight are equal; what is ``chosen`` so."""
     weights = rows.sequence_weights
     if (len(rows.batch) if weights is None else np.count_nonzero(weights)) < 2:
         raise InvalidInput(
-            f"{what}='loo' leaves out one sequence at a time, with all its copies: X needs at "
+            f"{chosen}='loo' leaves out one sequence at a time, with all its copies: X needs at "
             "least two different ones of positive weight. One long series is cut into several: "
             "see docs/guides/forms.md."
         )
     many = rows.n_rows >= rows.n_features
     grid, errors = (errors_of_many if many else errors_of_few)(rows, ridges)
-    return RidgePath(grid, (errors + within) / rows.total_weight, "loo")
+    return RidgePath(grid, errors / rows.total_weight, "loo")
 
 
 def generalised(source: Rows | Moments, ridges: NDArray | None = None) -> RidgePath:
