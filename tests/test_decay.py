@@ -86,7 +86,10 @@ NOTHING_TO_SAY = {
     "a window of one": (
         np.random.default_rng(0).standard_normal((30, 4, 2)), Form(decay="loo", window=1)
     ),
-    "equal tokens": (np.ones((30, 4, 2)), Form(decay="loo")),
+    "equal tokens": (
+        np.repeat(np.random.default_rng(0).standard_normal((30, 1, 2)), 4, axis=1),
+        Form(decay="loo"),
+    ),
     "one token attended to": (
         np.random.default_rng(0).standard_normal((30, 2, 2)),
         Form(decay="loo", include_query=False),

@@ -123,12 +123,13 @@ def curve_of(*test_risks):
         ("above_least", ([3.0, 1.0, 2.0], [3.0, 1.1, 2.2])),
         # The least of all is not sure, but the last step up is.
         ("above_least", ([1.0, 3.0, 4.0], [4.0, 3.0, 4.01])),
+        ("undecided", ([3.0, 90.0, 1.0], [3.0, 2.0, 1.1])),
     ],
 )
 def test_outcomes(name, risks):
     outcome = curve_of(*risks).outcome
     assert outcome.name == name
-    assert outcome.ok is (name != "above_least")
+    assert outcome.ok is (name not in ("above_least", "undecided"))
 
 
 def test_files_hold_the_form_and_are_checked(tmp_path):

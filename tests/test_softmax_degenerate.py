@@ -74,7 +74,7 @@ def repeated(seed: int) -> Problem:
 
 def few_sequences(seed: int) -> Problem:
     rng, layer, d = drawn(seed)
-    X = rng.standard_normal((int(rng.integers(3, 9)), 4, d))
+    X = rng.standard_normal((int(rng.integers(14, 20)), 4, d))
     return on_tokens(seed, layer, np.repeat(X, 60, axis=0), rng)
 
 

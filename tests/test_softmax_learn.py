@@ -360,6 +360,7 @@ def test_too_few_sequences_say_how_many_are_needed():
 def test_layers_that_do_not_fit_memory_are_refused_at_once():
     X = np.zeros((400, 200, 200), dtype=np.int8)
     X[:, :, 0] = np.arange(200) % 2
+    X[np.arange(400), np.arange(400) % 200, 1 + np.arange(400) // 200] = 1
     with pytest.raises(InvalidInput, match=r"40000 unknown entries, and descent .* 38 GB"):
         pa.learn_softmax(X, X[:, :, :2], 1)
 

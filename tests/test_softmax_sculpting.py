@@ -534,7 +534,7 @@ def test_misuse_is_refused():
         sculpt(Planted(1, 4, 1, n=20).examples, 1, rng)
     with pytest.raises(InvalidInput, match="n_heads"):
         sculpt(Planted(1, 4, 2, n=20).examples, 0, rng)
-    with pytest.raises(InvalidInput, match="two examples"):
+    with pytest.raises(InvalidInput, match="two different examples"):
         sculpt(Planted(1, 4, 2, n=1).examples, 1, rng)
     block = Planted(1, 4, 3, n=20).examples.groups[0]
     odd = Examples((ExampleBlock(block.keys, block.targets, np.eye(3, dtype=bool)),))

@@ -19,7 +19,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.numerics.arrays import places_by_length
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.numerics.scaling import require_powers
-from polyattn.sequences import SequenceBatch, as_batch
+from polyattn.sequences import SequenceBatch, as_batch, equal_sequences, split_apart
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,8 @@ def audit_heads(
     layers : softmax layers
     X : the sequences that the layer is given; if ``several``, a list of them, one for each layer
     X_test : in the same form, the sequences that shares are measured on
-        By default a quarter of X is held out, the same ones for layers with as many sequences.
+        By default a quarter of X is held out, the same ones for layers with as many sequences;
+        equal sequences stay together.
     random_state : int, Generator or None; which ones
 
     Guarantee: no share on the training data decreases from one order to the next, up to 1e-6;
@@ -141,15 +142,16 @@ def _one_for_each(
 
 
 def _split(batch: SequenceBatch, rng: np.random.Generator) -> tuple[SequenceBatch, SequenceBatch]:
-    """Sequences to fit, and sequences to measure on."""
-    if len(batch) < 2:
+    """Sequences to fit, and sequences to measure on; equal ones stay together."""
+    numbers = equal_sequences((batch, None))
+    order = rng.permutation(numbers.max() + 1)
+    if len(order) < 2:
         raise InvalidInput(
-            "an audit of heads fits some sequences and measures on others, and X has one alone; "
-            "give more sequences, or others as X_test."
+            "an audit of heads fits some sequences and measures on others, and X has one alone, "
+            "or copies of one; give more sequences, or others as X_test."
         )
-    order = rng.permutation(len(batch))
-    n_held = max(1, int(HELD_OUT * len(batch)))
-    return batch.chosen(np.sort(order[n_held:])), batch.chosen(np.sort(order[:n_held]))
+    held, others = split_apart(numbers, order, max(1, int(HELD_OUT * len(order))))
+    return batch.chosen(np.sort(others)), batch.chosen(np.sort(held))
 
 
 def _audit_layer(
@@ -177,9 +179,11 @@ def _audit_layer(
     level = np.array([each for _, each in found])
     total, power = varying.sum(), varying + level
     whole = [side.squared() for side in sides]
+    # As the sides have them: by length.
+    copies = equal_sequences((test, None))[np.argsort(test.lengths, kind="stable")]
     return _LayerShares(
-        _shares([np.stack(each) for each in squared], varying == 0.0),
-        _shares([each[None] for each in whole], np.array([total == 0.0])),
+        _shares([np.stack(each) for each in squared], varying == 0.0, copies),
+        _shares([each[None] for each in whole], np.array([total == 0.0]), copies),
         np.divide(level, power, out=np.zeros_like(power), where=power > 0.0),
         varying / total if total > 0.0 else np.zeros_like(varying),
         np.array([each.logit_size for each, _ in found]),
@@ -273,9 +277,16 @@ def _mean_output(data: HeadData) -> Array:
     return np.asarray(np.concatenate(parts).mean(axis=0))
 
 
-def _shares(squared: Sequence[Array], constant: NDArray[np.bool_]) -> _Shares:
-    """From squared errors (rows, 1 + orders, N) in training and held out; 1 of what is constant."""
+def _shares(squared: list[Array], constant: NDArray[np.bool_], copies: NDArray[np.intp]) -> _Shares:
+    """From squared errors (rows, 1 + orders, N) in training and held out; 1 of what is constant.
+
+    copies : (N,), numbers of the held-out sequences: equal ones are one draw
+    """
     found = []
+    order = np.argsort(copies, kind="stable")
+    firsts = np.unique(copies[order], return_index=True)[1]
+    if len(firsts) < len(copies):
+        squared[1] = np.add.reduceat(squared[1][:, :, order], firsts, axis=2)
     for each in squared:
         total = np.where(constant, 1.0, each[:, 0].sum(axis=1))
         ratio = each[:, 1:].sum(axis=2) / total[:, None]

@@ -30,13 +30,16 @@ from polyattn.sequences import MODES
 from polyattn.sizes_in_words import sizes_in_words
 from polyattn.solve.ridge import RULES
 
-CurveName = Literal["falling", "levelled", "above_least"]
+CurveName = Literal["falling", "levelled", "undecided", "above_least"]
 
 CURVE_OUTCOMES = OutcomeSet[CurveName](
     "LearningCurve",
     {
         "falling": Meaning(True, "The test risk still falls at the largest size."),
         "levelled": Meaning(True, "The last step in size changes the test risk by noise alone."),
+        "undecided": Meaning(
+            False, "The last step in size lowers the test risk by much, and noise may be all of it."
+        ),
         "above_least": Meaning(
             False, "The test risk at the largest size is above that of a smaller one."
         ),
@@ -49,7 +52,7 @@ COUNTS = 2.0
 # No risk is larger: squares of such numbers are finite.
 LARGEST = 1e150
 
-# A risk so much above both ends of a curve is a peak.
+# A risk so much above both ends of a curve is a peak, and one so much above the last a steep fall.
 PEAK = 1.2
 
 RIDGE = check_that(lambda ridge: type(ridge) is float or ridge in RULES, "a number or a rule")
@@ -165,6 +168,10 @@ class LearningCurve(Reported, Result):
             f" The last step in size changed it by {abs(above):.2g}, no more than {COUNTS:g} times "
             f"its error of {spread:.2g}."
         )
+        if risk[last - 1] > PEAK * risk[last]:
+            text += " That is no small part of it, so whether it has levelled is open."
+            advice = "Give more sizes near the largest, or more repeats."
+            return CURVE_OUTCOMES("undecided", text, advice)
         return CURVE_OUTCOMES("levelled", text)
 
     def table(self) -> list[dict[str, float]]:

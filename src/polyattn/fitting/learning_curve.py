@@ -18,7 +18,14 @@ from polyattn.form.form import Form, require_form
 from polyattn.form.layout import Layout
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.quoting import shown
-from polyattn.sequences import SequenceBatch, Sequences, as_batch, require_aligned
+from polyattn.sequences import (
+    SequenceBatch,
+    Sequences,
+    as_batch,
+    equal_sequences,
+    require_aligned,
+    split_apart,
+)
 from polyattn.solve.planning import plan
 from polyattn.solve.ridge import require_ridge
 from polyattn.sources.source import Source
@@ -60,7 +67,8 @@ def learning_curve(
         Numbers of training sequences.  By default eight, in equal ratios up to all there are,
         and that at which there are as many predicted positions as coefficients.
     X_test, Y_test, context_test : sequences, targets and context, optional
-        What the test risk is measured on.  By default each repeat holds out a quarter of X.
+        What the test risk is measured on.  By default each repeat holds out a quarter of X, equal
+        sequences together.
     n_repeats : int
         At least 2.  Error bars of test risks count how risks differ between repeats, and between
         held-out sequences.  The first part is too small for sizes near all sequences, since
@@ -93,26 +101,28 @@ def learning_curve(
     test = None
     if X_test is not None and Y_test is not None:
         test = _Data.of(X_test, Y_test, context_test, chosen, data)
-    n_held = 0 if test else max(1, int(HELD_OUT * len(data.batch)))
-    sizes = _checked_sizes(train_sizes, len(data.batch) - n_held, data)
+    tested = test or data
+    numbers = equal_sequences((tested.batch, tested.context))
+    splits = [_split(data, numbers, rng, test is None) for _ in range(n_repeats)]
+    sizes = _checked_sizes(train_sizes, min(len(order) for order, _ in splits), data)
     measured, powers = [], []
-    shares = np.zeros((len((test or data).batch), len(sizes)))
-    for _ in range(n_repeats):
-        order = rng.permutation(len(data.batch))
-        held = np.arange(len(shares)) if test else order[len(order) - n_held :]
+    # Copies are one draw: together they add to the error of the risks.
+    shares = np.zeros((numbers.max() + 1, len(sizes)))
+    for order, held in splits:
         unseen = test or data.chosen(held)
         risks, seen_shares = _risks(data, order, sizes, ridge, unseen)
         measured.append(risks)
-        shares[held] += seen_shares / n_repeats
+        np.add.at(shares, numbers[held], seen_shares / n_repeats)
         powers.append(float(np.mean(_squared(unseen.targets))))
+    n_test = len(np.unique(numbers[held]))
     train_risks, test_risks, n_rows = np.array(measured).transpose(1, 0, 2)
     if not max(train_risks.max(), test_risks.max(), *powers) <= LARGEST:
         raise OutOfRange(f"risks are above {LARGEST:g}; divide the targets by a constant.")
     return LearningCurve(
         sizes=np.array(sizes, dtype=np.int64), n_rows=n_rows.mean(axis=0),
         train_risks=np.ascontiguousarray(train_risks),
-        test_risks=np.ascontiguousarray(test_risks), test_covariance=_covariance(shares, len(held)),
-        layout=data.layout, n_outputs=data.n_outputs, n_test=len(unseen.batch), ridge=ridge,
+        test_risks=np.ascontiguousarray(test_risks), test_covariance=_covariance(shares, n_test),
+        layout=data.layout, n_outputs=data.n_outputs, n_test=n_test, ridge=ridge,
         target_power=float(np.mean(powers)),
     )  # fmt: skip
 
@@ -177,6 +187,19 @@ class _Data:
         starts = np.arange(len(errors)) if last else self.batch.offsets[:-1]
         with np.errstate(over="ignore", invalid="ignore"):
             return risk, np.add.reduceat(errors - risk, starts) / len(errors)
+
+
+def _split(
+    data: _Data, numbers: NDArray[np.intp], rng: np.random.Generator, holds_out: bool
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """A random order of the sequences to fit, and those to test on; equal ones on one side."""
+    if not holds_out:
+        return rng.permutation(len(data.batch)), np.arange(len(numbers))
+    order = rng.permutation(numbers.max() + 1)
+    n_fitted = len(order) - max(1, int(HELD_OUT * len(order)))
+    fitted, held = split_apart(numbers, order, n_fitted)
+    # Without copies they are in random order.
+    return fitted if len(order) == len(numbers) else rng.permutation(fitted), held
 
 
 def _risks(

@@ -16,7 +16,8 @@ from polyattn.fitting.generalisation import Generalisation, generalisation_of
 from polyattn.form.layout import Layout
 from polyattn.numerics.scaling import as_risk
 from polyattn.quoting import readable_bytes
-from polyattn.sequences import Sequences, equal_sequences
+from polyattn.sequences import Sequences
+from polyattn.solve.distinct_inputs import with_distinct_inputs
 from polyattn.solve.planning import memory_limit
 from polyattn.solve.sequence_influence import Influence, influence_of
 from polyattn.sources.source import Source
@@ -127,41 +128,3 @@ def _require_same(found: float, risk: float, rows: Rows) -> None:
             f"on these it is {found:.6g}. Give X and Y (sample_weight, context) as they were given "
             "to fit, and unchanged since."
         )
-
-
-def with_distinct_inputs(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
-    """Rows of the same fit, in which one of several equal sequences stands for all of them.
-
-    It has the sum of their weights and the mean of their targets.  Squared errors of all of them
-    are those of the one plus (N,), how their targets vary among themselves, in scaled units.
-
-    Targets that come again and again to few sequences say little about others: what a layer cannot
-    express there is the same each time.  Where sequences are few and discrete, equal ones may be
-    independent draws: then this is on the safe side.
-    """
-    within = np.zeros(len(rows.batch))
-    groups = equal_sequences(*((part.batch, part.context) for part in rows.parts))
-    order = np.argsort(groups, kind="stable")
-    together = np.split(order, np.cumsum(np.bincount(groups))[:-1])
-    equal = [numbers for numbers in together if len(numbers) > 1]
-    if not equal:
-        return rows, within
-    given = rows.sequence_weights
-    weights = np.ones(len(rows.batch)) if given is None else given.copy()
-    targets = rows.scaled_targets(0, rows.n_rows).T.copy()
-    borders = rows.borders
-    for numbers in equal:
-        first, own = numbers[0], weights[numbers]
-        spans = [slice(*borders[[i, i + 1]]) for i in numbers]
-        weights[numbers], weights[first] = 0.0, own.sum()
-        if weights[first] > 0.0:
-            # Shares do not overflow where weights do.
-            shares = own / own.max()
-            each = np.array([targets[span] for span in spans])
-            mean = np.average(each, axis=0, weights=shares)
-            # Equal targets have no spread, which their mean would round.
-            mean = np.where(np.ptp(each, axis=0) == 0.0, each[0], mean)
-            targets[spans[0]] = mean
-            within[first] = np.einsum("i,ije->", own, (each - mean) ** 2)
-    plain = np.ldexp(targets, rows.target_exponent or 0)
-    return replace(rows, sequence_weights=weights, targets=plain), within

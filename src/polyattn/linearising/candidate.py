@@ -30,7 +30,7 @@ from polyattn.linearising.measure import (
 from polyattn.linearising.softmax_heads import SoftmaxHeads
 from polyattn.model.linearised import LinearisedAttention
 from polyattn.model.rotary import Turns
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, equal_sequences
 
 Array = NDArray[np.float64]
 
@@ -200,8 +200,15 @@ def errors_on(
 
 
 def _parts(view: LayerView, training: SequenceBatch, choosing: bool) -> list[LayerBlocks]:
-    """All sequences, or those that a ridge is fitted on, and those that choose it."""
-    border = len(training) - int(CHOOSING * len(training)) if choosing else len(training)
+    """All sequences, or those that a ridge is fitted on, and those that choose it.
+
+    Copies stand beside each other in ``training``, and stay together.
+    """
+    border = len(training)
+    if choosing:
+        numbers = equal_sequences((training, None))
+        n_different = numbers.max() + 1
+        border = int(np.count_nonzero(numbers < n_different - int(CHOOSING * n_different)))
     ends = [0, border] if border == len(training) else [0, border, len(training)]
     pairs = pairwise(ends)
     share = KEPT_BYTES // len(training)

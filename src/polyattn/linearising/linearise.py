@@ -30,7 +30,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.model.attended import DENOMINATORS
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.numerics.scaling import require_powers
-from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.sequences import SequenceBatch, Sequences, as_batch, equal_sequences, split_apart
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def linearise(
     ridge : float or "auto"
         The penalty ridge * sum_i G_ii m_i^2, G the normal matrix; "auto": by sequences left out.
     X_test : sequences, optional
-        What errors are measured on; by default a fifth of X is held out.
+        What errors are measured on; by default a fifth of X is held out, equal sequences together.
     adam : bool
         Also train M of the same map by Adam, for the time of the fit and ten times that.
     random_state : a seed, for landmarks, random features and the choice of held-out sequences
@@ -181,14 +181,14 @@ def _ridge(ridge: float | str) -> float | None:
 def _split(
     batch: SequenceBatch, X_test: Sequences | None, heads: SoftmaxHeads, rng: np.random.Generator
 ) -> tuple[SequenceBatch, SequenceBatch | None]:
-    """Sequences to fit and to test on; no others where a single one was given."""
-    order = rng.permutation(len(batch))
+    """Sequences to fit, copies beside each other, and to test on; none where all are equal."""
+    numbers = equal_sequences((batch, None))
+    order = rng.permutation(numbers.max() + 1)
+    n_test = max(1, int(HELD_OUT * len(order))) if X_test is None and len(order) > 1 else 0
+    held_out, others = split_apart(numbers, order, n_test)
     if X_test is not None:
-        return batch.chosen(order), as_batch(X_test, "X_test", n_dims=heads.n_dims)
-    if len(batch) == 1:
-        return batch, None
-    n_test = max(1, int(HELD_OUT * len(batch)))
-    return batch.chosen(order[n_test:]), batch.chosen(np.sort(order[:n_test]))
+        return batch.chosen(others), as_batch(X_test, "X_test", n_dims=heads.n_dims)
+    return batch.chosen(others), batch.chosen(np.sort(held_out)) if n_test else None
 
 
 def _for_choosing(
@@ -196,8 +196,10 @@ def _for_choosing(
 ) -> tuple[SequenceBatch | None, SequenceBatch | None]:
     """Held-out sequences that choose a map, and others, which have not seen the choice.
 
-    A single sequence does both.
+    A single sequence, with its copies, does both.
     """
-    if test is None or len(test) == 1:
+    numbers = np.zeros(1, int) if test is None else equal_sequences((test, None))
+    if test is None or numbers.max() == 0:
         return test, test
-    return test.chosen(np.arange(0, len(test), 2)), test.chosen(np.arange(1, len(test), 2))
+    even = numbers % 2 == 0
+    return test.chosen(np.flatnonzero(even)), test.chosen(np.flatnonzero(~even))

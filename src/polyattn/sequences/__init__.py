@@ -10,7 +10,7 @@ from polyattn.sequences.arguments import (
 )
 from polyattn.sequences.batch import MODES, OwnedBatch, SequenceBatch, checked_before
 from polyattn.sequences.coordinate_names import common_names, names_of, require_same_names
-from polyattn.sequences.equal import equal_sequences
+from polyattn.sequences.equal import equal_sequences, split_apart
 from polyattn.sequences.frame_columns import is_indexed
 from polyattn.sequences.long_rows import require_aligned
 
@@ -31,4 +31,5 @@ __all__ = [
     "refuse_frame",
     "require_aligned",
     "require_same_names",
+    "split_apart",
 ]

@@ -6,15 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, equal_sequences
 from polyattn.softmax.examples import count_unknowns
 from polyattn.sources.source import Source
 from polyattn.targets import Targets
 
 METHODS = ("auto", "moments", "sculpt")
 
-# This share of the sequences is held out, and at least so many.
+# This share of the sequences is held out to choose by, and at least so many; and to judge by.
 HELD_OUT, LEAST_HELD_OUT = 0.1, 5
+JUDGING, LEAST_JUDGING = 0.03, 2
 
 # At least this many equations for each unknown, so that a fit says something.
 LEAST_EQUATIONS = 1.2
@@ -41,10 +42,11 @@ def require_examples(X: object, Y: Targets | None) -> Targets:
 
 def check_arguments(
     batch: SequenceBatch, rows: NDArray, bias: bool, least: int
-) -> tuple[int, int, int]:
+) -> tuple[tuple[int, int], int, int]:
     """Refuse sequences with targets ``rows`` (n_rows, e) that do not show ``least`` heads.
 
-    How many sequences to hold out, and for how many heads there are examples, and memory, enough.
+    How many different sequences choose among heads, and judge; and for how many heads there are
+    examples, and memory, enough.
     """
     if batch.lengths.max() < 2:
         raise InvalidInput(
@@ -57,8 +59,14 @@ def check_arguments(
             "all tokens of X are equal: attention sees differences between tokens, and there "
             "are none. Give tokens that vary."
         )
-    n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
-    n_supported = _supported_heads(batch, rows, bias, n_held_out, least)
+    n_different = int(equal_sequences((batch, None)).max()) + 1
+    n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * n_different))
+    n_judging = max(LEAST_JUDGING, round(JUDGING * n_different))
+    n_supported = _supported_heads(batch, rows, bias, (n_held_out, n_different), least)
+    # Where training cannot spare them, fewer are left to choose by.
+    more = n_held_out + n_judging, n_different
+    spare = _supported_heads(batch, rows, bias, more, 0) == n_supported
+    n_choosing = n_held_out if spare else n_held_out - n_judging
     per_head = (batch.n_dims + bias) ** 2
     unknowns = least * per_head
     if unknowns > MOST_UNKNOWNS:
@@ -69,7 +77,7 @@ def check_arguments(
         )
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
-    return n_held_out, n_supported, MOST_UNKNOWNS // per_head
+    return (n_choosing, n_judging), n_supported, MOST_UNKNOWNS // per_head
 
 
 def check_polish(polish: bool, method: str, n_heads: int | None) -> None:
@@ -102,11 +110,15 @@ def rounding_of(rows: NDArray) -> float:
 
 
 def _supported_heads(
-    batch: SequenceBatch, rows: NDArray, bias: bool, n_held_out: int, least: int
+    batch: SequenceBatch, rows: NDArray, bias: bool, held_out: tuple[int, int], least: int
 ) -> int:
-    """For how many heads the training examples have equations enough; refused below ``least``."""
+    """For how many heads the training examples have equations enough; refused below ``least``.
+
+    held_out : how many sequences are, of how many different ones
+    """
     sizes = batch.n_dims + bias, rows.shape[1], bias
-    share = max(0.0, 1.0 - n_held_out / len(batch))
+    n_held_out, n_different = held_out
+    share = max(0.0, 1.0 - n_held_out / n_different) * (n_different / len(batch))
     shared = count_unknowns(0, *sizes)
     per_head = count_unknowns(1, *sizes) - shared
     equations = share * rows.size - LEAST_EQUATIONS * shared
@@ -119,7 +131,8 @@ def _supported_heads(
     needed = max(training + LEAST_HELD_OUT, int(np.ceil(training / (1 - HELD_OUT))) + 1)
     heads = "1 head has" if least == 1 else f"{least} heads have"
     raise InvalidInput(
-        f"{len(batch)} sequences are too few: {heads} {unknowns} unknowns, and with "
+        f"{n_different} {'' if n_different == len(batch) else 'different '}sequences are too few: "
+        f"{heads} {unknowns} unknowns, and with "
         f"{per_sequence:g} target numbers for each sequence and {HELD_OUT:.0%} of them held out "
         f"(at least {LEAST_HELD_OUT}) at least {needed} sequences are needed; about three times "
         "as many make it easy."

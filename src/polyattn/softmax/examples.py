@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from polyattn.errors import OutOfRange
 from polyattn.numerics.scaling import column_magnitudes, restored, rounded_up
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, equal_sequences, split_apart
 
 Matrix = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ IN_RANGE = (
 
 @dataclass(frozen=True)
 class ExampleBlock:
-    """Sequences of one length n.
+    """Sequences of one length n; equal ones stand beside each other.
 
     keys : (B, n, d), all tokens
     targets : (B, r, e), for the last r of them: r = n, or 1 in mode ``last``
@@ -59,6 +59,12 @@ class ExampleBlock:
     def queries(self) -> Matrix:
         """The tokens (B, r, d) at the predicted positions."""
         return self.keys[:, self.keys.shape[1] - self.targets.shape[1] :]
+
+    @property
+    def borders(self) -> NDArray[np.intp]:
+        """Where copies of another sequence begin, and the end."""
+        changes = np.any(self.keys[1:] != self.keys[:-1], axis=(1, 2))
+        return np.flatnonzero(np.concatenate([[True], changes, [True]]))
 
     @property
     def n_rows(self) -> int:
@@ -136,6 +142,11 @@ class Examples:
         return self.groups[0].keys.shape[2]
 
     @property
+    def n_different(self) -> int:
+        """The number of sequences, copies counted once."""
+        return sum(len(group.borders) - 1 for group in self.groups)
+
+    @property
     def n_outputs(self) -> int:
         """e, the coordinates of a target."""
         return self.groups[0].targets.shape[2]
@@ -195,11 +206,17 @@ class Examples:
         return self.split(count)[0]
 
     def split(self, count: int) -> tuple[Examples, Examples]:
-        """About ``count`` examples, every length in its proportion, and the others."""
-        share = min(1.0, max(count, 1) / len(self))
+        """About ``count`` examples, every length in its proportion, and the others.
+
+        Copies count once, and are on one side.
+        """
+        different = [group.borders for group in self.groups]
+        counts = [len(each) - 1 for each in different]
+        share = min(1.0, max(count, 1) / sum(counts))
         # Rounding running totals, not each part: many lengths with few examples add up.
-        totals = np.rint(share * np.cumsum([len(group) for group in self.groups])).astype(int)
-        borders = np.diff(totals, prepend=0).tolist()
+        totals = np.rint(share * np.cumsum(counts)).astype(int)
+        chosen = np.diff(totals, prepend=0)
+        borders = [int(each[n]) for each, n in zip(different, chosen, strict=True)]
         pairs = list(zip(self.groups, borders, strict=True))
         before = [group.part(0, border) for group, border in pairs]
         after = [group.part(border, len(group)) for group, border in pairs]
@@ -215,7 +232,7 @@ def count_unknowns(n_heads: int, width: int, n_outputs: int, bias: bool) -> int:
 def prepare(
     batch: SequenceBatch, rows: NDArray, mode: str, rng: np.random.Generator, bias: bool = False
 ) -> tuple[Examples, ExampleUnits]:
-    """Sequences and targets (n_rows, e) as shuffled, scaled examples, with their units."""
+    """Sequences and targets (n_rows, e) as shuffled, scaled examples, and their units."""
     of_tokens = _exponents(batch.values)
     known = of_tokens[np.any(batch.values, axis=0)]
     if bias:
@@ -227,7 +244,8 @@ def prepare(
             "that they are of similar size."
         )
     of_targets = int(_exponents(rows.reshape(-1, 1))[0])
-    order = rng.permutation(len(batch))
+    numbers = equal_sequences((batch, None))
+    order = split_apart(numbers, rng.permutation(numbers.max() + 1), 0)[1]
     lengths = batch.lengths[order]
     groups = []
     for length in np.unique(lengths):

@@ -1,10 +1,13 @@
 """learn_softmax: the heads of a softmax attention layer from random examples [chen2024].
 
-check arguments → prepare → hold out → search (moments, growth, sculpt; as many heads as needed) →
-what is redundant or invisible goes → judge on what was held out → say what was found.
+check arguments → prepare → hold out → search (moments, growth, sculpt; as many heads as needed),
+chosen by most of what was held out → what is redundant or invisible goes → judge on the rest →
+say what was found.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from polyattn.softmax.arguments import (
     require_examples,
     rounding_of,
 )
-from polyattn.softmax.examples import ExampleUnits, prepare
+from polyattn.softmax.examples import Examples, ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.visible import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
@@ -113,8 +116,10 @@ def learn_softmax(
     rng = require_generator(random_state)
     end, recorder = end_after(max_seconds), Recorder(callback)
     examples, units = prepare(batch, rows, mode, rng, bias)
-    held_out, training = examples.split(n_held_out)
-    judge = Judge(training, held_out, rounding_of(rows), units.scaled_noise(noise))
+    held_out, training = examples.split(sum(n_held_out))
+    # What chose among heads and methods is no judge of the choice.
+    choosing, judging = held_out.split(n_held_out[0])
+    judge = Judge(training, choosing, rounding_of(rows), units.scaled_noise(noise))
     search = Search(judge, recorder, rng, method, polish)
     # One head that attends to everything alike: what is known before any search.
     best = project(training, np.zeros((1, training.width, training.width)))
@@ -127,13 +132,24 @@ def learn_softmax(
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(recorder.best or best, recorder.best_phase)
+        found = _judged_anew(found, replace(judge, held_out=judging))
         bars = judge.error_bars(found.projection, found.fit)
         certain = found.fit.explained and found.fit.well_determined(bars)
         hint = ""
         if polish and why is None and not certain:
             with until(end):
                 hint = hint_of(search, found, units, mode, given)
-        return _result(found, bars, search, units, batch, mode, why, hint)
+        return _result(found, bars, search, units, batch, mode, why, hint, judging)
+
+
+def _judged_anew(found: Found, judge: Judge) -> Found:
+    """What was found with its error on examples that chose nothing; they must agree, too."""
+    before, fit = found.fit, judge.fit(found.projection)
+    if not before.explained:
+        return replace(found, fit=replace(before, validation_error=fit.validation_error))
+    if fit.kind != before.kind:
+        fit = replace(fit, kind="", failed=fit.failed or ("generalises",))
+    return replace(found, fit=replace(fit, all_needed=before.all_needed))
 
 
 def _result(
@@ -145,6 +161,7 @@ def _result(
     mode: str,
     stopped_by: Stop | None,
     hint: str,
+    judging: Examples,
 ) -> LearnedSoftmax:
     """The sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
@@ -161,7 +178,7 @@ def _result(
     if bias and fit.explained:
         notes = (*notes, CONVENTION)
     outcome = describe(
-        fit, bars, len(judge.held_out), notes, rival, doubt, share, hint, polished=search.polished
+        fit, bars, judging.n_different, notes, rival, doubt, share, hint, polished=search.polished
     )
     bars = bars if rival is None else bars.opened(rival.attn, rival.value)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
@@ -176,7 +193,7 @@ def _result(
         noise=units.noise(fit.sigma),
         method=found.method,
         n_training=len(judge.training),
-        n_held_out=len(judge.held_out),
+        n_held_out=len(judge.held_out) + len(judging),
         attn_std=attn_std,
         value_std=value_std,
         attn_error=bars.attn_error,

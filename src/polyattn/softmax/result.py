@@ -39,7 +39,8 @@ class LearnedSoftmax(Reported, Result):
         What was found, as a sentence.  Its name is "recovered" only when the check on held-out
         examples passed and the data determine every head.
     validation_error, training_error : float
-        ||Y - F(X)|| / ||Y|| on sequences that were held out, and on those of training.
+        ||Y - F(X)|| / ||Y|| on the sequences held out that chose neither heads nor method, and on
+        those of training.
     noise : float
         Estimated standard deviation of the targets' errors, in the units of the targets.
     attn_std, value_std : arrays like layer.attn and layer.value

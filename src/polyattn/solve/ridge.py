@@ -8,7 +8,7 @@ sequence share their tokens, so leaving out single positions would leak.
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import as_risk, restored
 from polyattn.solve import decomposition
+from polyattn.solve.distinct_inputs import with_distinct_inputs
 from polyattn.solve.leave_one_out import errors_of_few, errors_of_many
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -102,17 +103,25 @@ def scaled_grid(
 
 
 def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
-    """The exact leave-one-sequence-out error for each ridge.
+    """The exact error for each ridge of leaving out each sequence, together with all its copies.
 
     Equals ``RidgeCV`` in mode ``last`` (without intercept, on the features, those with j < k
     times sqrt 2).
     Cost: one decomposition of size min(rows, p) and, per ridge, one pass of products.
     """
+    merged, within = with_distinct_inputs(rows)
+    path = left_out_once(merged, ridges, "ridge")
+    return replace(path, errors=path.errors + within.sum() / rows.total_weight)
+
+
+def left_out_once(rows: Rows, ridges: NDArray | None, chosen: str) -> RidgePath:
+    """The same of sequences of which no two of positive weight are equal; what is ``chosen`` so."""
     weights = rows.sequence_weights
     if (len(rows.batch) if weights is None else np.count_nonzero(weights)) < 2:
         raise InvalidInput(
-            "ridge='loo' leaves out one sequence at a time: X needs at least two of positive "
-            "weight. One long series is cut into several: see docs/guides/forms.md."
+            f"{chosen}='loo' leaves out one sequence at a time, with all its copies: X needs at "
+            "least two different ones of positive weight. One long series is cut into several: "
+            "see docs/guides/forms.md."
         )
     many = rows.n_rows >= rows.n_features
     grid, errors = (errors_of_many if many else errors_of_few)(rows, ridges)

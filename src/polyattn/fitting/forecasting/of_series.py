@@ -24,7 +24,7 @@ from polyattn.form.in_words import form_in_words
 from polyattn.form.layout import Layout
 from polyattn.numerics.scaling import column_sizes
 from polyattn.quoting import counted
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, equal_sequences
 
 # How many tokens back are tried, with products and without, and ridges for each predicted position.
 LAGS, LINEAR_LAGS = (1, 2, 3, 4), (1, 2, 3, 4, 8, 13)
@@ -150,11 +150,13 @@ def _with_constant(batch: SequenceBatch) -> SequenceBatch:
 
 
 def _held_out(batch: SequenceBatch, steps: int) -> _HeldOut | None:
-    """Whole sequences of many, or the last quarter of each; None where there is too little."""
+    """Whole sequences of many different, or the last quarter of each; None of too little."""
     sequences = [tokens for tokens in batch if len(tokens) > 2]
-    if len(sequences) >= MANY_SEQUENCES:
-        n_kept = 3 * len(sequences) // 4
-        training, rest = sequences[:n_kept], sequences[n_kept:]
+    numbers = equal_sequences((SequenceBatch.from_sequences(sequences), None))
+    if (n_different := numbers.max() + 1) >= MANY_SEQUENCES:
+        kept = numbers < 3 * n_different // 4
+        training = [tokens for tokens, here in zip(sequences, kept, strict=True) if here]
+        rest = [tokens for tokens, here in zip(sequences, kept, strict=True) if not here]
         firsts = [len(tokens) // 2 for tokens in rest]
     else:
         rest = [tokens for tokens in sequences if len(tokens) >= MANY_TOKENS]

@@ -152,9 +152,9 @@ def sculpt(
     paper's (d k)^O(m^3).
     """
     n_heads = require_integer("n_heads", n_heads)
-    if len(training) < 2:
-        raise InvalidInput(f"sculpting needs at least two examples; got {len(training)}.")
-    n_held_out = max(1, min(MOST_HELD_OUT, int(HELD_OUT_SHARE * len(training))))
+    if (n_different := training.n_different) < 2:
+        raise InvalidInput(f"sculpting needs at least two different examples; got {n_different}.")
+    n_held_out = max(1, min(MOST_HELD_OUT, int(HELD_OUT_SHARE * n_different)))
     held_out, fitting = training.split(n_held_out)
     blocks = views(fitting)
     recorder = recorder or Recorder()
