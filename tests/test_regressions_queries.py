@@ -160,3 +160,18 @@ def test_windows_behind_rounded_answers_are_seen(answers):
     honest = pa.learn_from_queries(lambda X: window(X, 999, True).astype(answers), D)
     assert honest.outcome.ok, honest.outcome
     assert "up to 256 tokens" in honest.outcome.sentence
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_float16_answers_behind_a_normalisation_are_attention(centred):
+    """0.3.0 called them not_attention: beside the token that is added, few bits are left."""
+
+    def answered(X):
+        Z = X - centred * X.mean(axis=-1, keepdims=True)
+        Z = Z / np.sqrt(np.mean(Z**2, axis=-1, keepdims=True) + 1e-5)
+        return (X + LAYER(Z)).astype(np.float16)
+
+    found = pa.learn_from_queries(answered, D)
+    assert found.outcome.name == "recovered_to_precision", found.outcome
+    X = np.random.default_rng(0).standard_normal((5, 20, D))
+    np.testing.assert_allclose(found.predict(X), answered(X).astype(float), atol=0.05)
