@@ -5,11 +5,11 @@ import pytest
 
 import polyattn as pa
 from command_endings import parsed, refused
+from head_orders import WrittenHead, shares_by_order
 from polyattn.auditing.head_audit import ORDERS, percent
 from polyattn.auditing.order_pairs import _positions
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.files.records import Record
-from polyattn.reference.head_orders import WrittenHead, shares_by_order
 from polyattn.report import make_page
 
 RNG = np.random.default_rng(0)

@@ -174,6 +174,7 @@ RUNNING = [
     ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 3.0}}, False),
     ("Llama", {"rope_scaling": LLAMA3}, False),
     ("Llama", {"head_dim": 12}, False),
+    *((name, {"partial_rotary_factor": 0.5}, False) for name in ROTARY),
 ]
 
 
@@ -234,13 +235,17 @@ def test_weights_do_what_the_running_model_does(
 def test_rotary_positions_that_are_not_known_are_refused(
     name: str, beside: dict[str, Any], words: str
 ) -> None:
-    """With partial_rotary_factor layers of 0.3.0 were off by 10 to 110 %: models ignore it."""
+    """With partial_rotary_factor layers of 0.3.0 were off by 10 to 110 %: models ignore it.
+
+    Frequencies that a module holds are taken, those of other types would change with the length.
+    """
     import transformers
 
     config = getattr(transformers, f"{name}Config")(**ROTARY[name] | beside)
     model = getattr(transformers, f"{name}Model")(config)
-    with pytest.raises(InvalidInput, match=words):
-        pa.interop.from_weights(model, 1)
+    if "partial" not in words:
+        with pytest.raises(InvalidInput, match=words):
+            pa.interop.from_weights(model, 1)
     with pytest.raises(InvalidInput, match=words):
         pa.interop.from_weights(model.state_dict(), 1, config=config)
 

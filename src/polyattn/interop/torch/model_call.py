@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.errors import InvalidInput
 from polyattn.interop.torch.calls import arguments_of, require_self_attention, tokens_of
 
 # Words in the names of arguments that a model makes.
@@ -52,8 +52,15 @@ class ModelCall:
         if config is None:
             raise _refusal(module, "it does not hold the configuration of its model")
         small = _of_one_layer(config, getattr(module, "layer_idx", 0) or 0)
-        for kind in _models_of(module, config):
-            model = _run(module, kind, small)
+        for name, kind in vars(sys.modules[type(module).__module__]).items():
+            if not name.endswith("Model") or name.endswith("PreTrainedModel"):
+                continue
+            if getattr(kind, "config_class", None) is not type(config):
+                continue
+            try:
+                model = kind(small)
+            except Exception as error:
+                raise _refusal(module, f"{name} cannot be made of one layer ({error})") from error
             place = next((each for each in model.modules() if _alike(each, module)), None)
             if place is not None:
                 return cls(model, place)
@@ -61,7 +68,7 @@ class ModelCall:
 
     def __call__(self, module: nn.Module, tokens: Tensor) -> Any:
         """What ``module`` returns for tokens (B, n, d), called as by its model."""
-        args, kwargs = self._recorded(module, tokens.shape[:2])
+        args, kwargs = self._recorded(torch.ones(tokens.shape[:2], dtype=torch.long))
         arguments = arguments_of(module, args, kwargs)
         given = tokens_of(arguments, args, kwargs)
         require_self_attention(module, arguments, given)
@@ -78,69 +85,48 @@ class ModelCall:
                 return exact
             return each.double() if isinstance(each, Tensor) and each.is_floating_point() else each
 
-        named = {name: replaced(each) for name, each in kwargs.items()}
-        return _run(module, module, *map(replaced, args), **named)
+        return module(*map(replaced, args), **{name: replaced(e) for name, e in kwargs.items()})
 
-    def _recorded(
-        self, module: nn.Module, shape: tuple[int, ...]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the module is called with for so many sequences and tokens."""
+    def _recorded(self, ids: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the module is called with where the model is given ids (B, n)."""
 
         def stop(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise _Reached(args, kwargs)
 
         hook = self.place.register_forward_pre_hook(stop, with_kwargs=True)
         try:
-            _run(module, self.model, torch.ones(shape, dtype=torch.long), use_cache=False)
+            self.model(ids, use_cache=False)
         except _Reached as reached:
             return reached.call
         finally:
             hook.remove()
-        raise _refusal(module, "its model does not call it")
+        raise _refusal(self.place, "its model does not call it")
 
-    def _exact_positions(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    def _exact_positions(self, *rounded: Tensor) -> tuple[Tensor, ...]:
         """Cosines and sines in float64, if some frequencies of the model are behind these."""
-        at = torch.arange(cos.shape[-2], dtype=torch.float64)[:, None]
-        scale = 1.0
+        shape = rounded[0].shape
+        at = torch.arange(shape[-2], dtype=torch.float64)[:, None]
         for maker in self.model.modules():
             for name, frequencies in maker.named_buffers(recurse=False):
                 if not name.endswith("inv_freq"):
                     continue
                 scale = getattr(maker, name.replace("inv_freq", "attention_scaling"), 1.0)
                 angles = at * frequencies.double()
-                layouts = torch.cat([angles, angles], -1), angles.repeat_interleave(2, -1), angles
-                for laid in layouts:
+                for laid in (torch.cat([angles, angles], -1), angles.repeat_interleave(2, -1)):
                     exact = scale * laid.cos(), scale * laid.sin()
-                    if _near(exact[0], cos) and _near(exact[1], sin):
-                        return exact[0].expand(cos.shape), exact[1].expand(sin.shape)
-        return cos.double(), sin.double()
-
-
-def _near(exact: Tensor, rounded: Tensor) -> bool:
-    tolerance = ROUNDING * (10 + rounded.shape[-2])
-    return exact.shape == rounded.shape[-2:] and bool(
-        torch.all((exact - rounded.double()).abs() <= tolerance)
-    )
-
-
-def _models_of(module: nn.Module, config: Any) -> list[Any]:
-    """Models of the package that the configuration is for, from the file of the module."""
-    inside = vars(sys.modules[type(module).__module__]).items()
-    return [
-        kind
-        for name, kind in inside
-        if name.endswith("Model")
-        and not name.endswith("PreTrainedModel")
-        and getattr(kind, "config_class", None) is type(config)
-    ]
+                    if laid.shape == shape[-2:] and all(
+                        torch.allclose(mine, theirs.double(), 0.0, ROUNDING * (10 + shape[-2]))
+                        for mine, theirs in zip(exact, rounded, strict=True)
+                    ):
+                        return tuple(each.expand(shape) for each in exact)
+        return tuple(each.double() for each in rounded)
 
 
 def _of_one_layer(config: Any, number: int) -> Any:
     """The configuration with layer ``number`` alone, and hardly any words."""
     small = deepcopy(config)
-    n_layers = config.num_hidden_layers
     for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == n_layers:
+        if isinstance(value, list) and len(value) == config.num_hidden_layers:
             setattr(small, name, [value[number]])
         elif name.endswith("_token_id"):
             setattr(small, name, 0)
@@ -151,24 +137,9 @@ def _of_one_layer(config: Any, number: int) -> Any:
 
 def _alike(other: nn.Module, module: nn.Module) -> bool:
     """Whether it is the same module, but for numbers: causal or not, windowed or not."""
-    kinds = [
-        {name: each for name, each in vars(one).items() if isinstance(each, bool | str)}
-        for one in (other, module)
-    ]
-    return type(other) is type(module) and all(
-        kinds[0].get(name) == each for name, each in kinds[1].items() if name != "training"
-    )
-
-
-def _run(module: nn.Module, function: Any, *given: Any, **options: Any) -> Any:
-    """What the function returns, or a refusal of the module that names the failure."""
-    try:
-        return function(*given, **options)
-    except (_Reached, PolyattnError):
-        raise
-    except Exception as error:
-        why = f"called as by its model, it fails ({type(error).__name__}: {error})"
-        raise _refusal(module, why) from error
+    settings = {name: each for name, each in vars(module).items() if isinstance(each, bool | str)}
+    settings.pop("training")
+    return type(other) is type(module) and settings.items() <= vars(other).items()
 
 
 def _refusal(module: nn.Module, why: str) -> InvalidInput:

@@ -70,12 +70,9 @@ def real_tokens(
 def require_mode(module: nn.Module, arguments: Mapping[str, Any], mode: str) -> None:
     """Refuse a call that a flag, or the lack of a table, makes one of another mode."""
     causal = arguments.get("is_causal")
-    tables = [
-        name
-        for name, mask in arguments.items()
-        if isinstance(mask, Tensor) and _is_table(module, name, mask) and mask.shape[-2] > 1
-    ]
-    if causal is not True and tables:
+    masks = ((name, mask) for name, mask in arguments.items() if isinstance(mask, Tensor))
+    tables = (_is_table(module, name, mask) and mask.shape[-2] > 1 for name, mask in masks)
+    if causal is not True and any(tables):
         return
     if causal is None:
         causal = False if type(module) in OF_TORCH else getattr(module, "is_causal", None)

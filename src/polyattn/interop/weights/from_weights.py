@@ -68,8 +68,8 @@ def from_weights(
     scale : float, optional
         What products of queries and keys are divided by; sqrt(head_dim) unless the model differs.
     rotary : "auto" | float | array | None
-        For llama: ``"auto"`` takes theta and frequencies from the configuration, or those that a
-        module holds where they are others, and is refused without one.  A number theta;
+        For llama: ``"auto"`` takes the frequencies that a module holds, or theta from the
+        configuration, and is refused without one.  A number theta;
         frequencies (rd/2,) of the first rd coordinates of a head; None where nothing is turned.
     n_kv_heads : int, optional
         Heads of keys and values, where they are fewer; by default as the shapes say.
@@ -197,28 +197,14 @@ def _frequencies(
     if place.layout.rotary is None and automatic:
         return _by_buffers(place, weights, head_dim, config or {})
     if place.layout.rotary is not False:
-        found = frequencies_of(rotary, head_dim, config)
-        if automatic and found is not None:
-            return _as_kept(place, weights, found, head_dim)
-        return found
+        kept = weights.buffers_above(place.name, "inv_freq") if automatic else []
+        return frequencies_of(rotary, head_dim, config, *kept[:1])
     if automatic or rotary is None:
         return None
     raise InvalidInput(
         f"rotary was given, but queries and keys of layout {place.layout.name!r} are not "
         "turned; leave it out."
     )
-
-
-def _as_kept(place: Place, weights: WeightSource, found: Matrix, head_dim: int) -> Matrix:
-    """The frequencies that the module turns by, where they are others than its settings make.
-
-    After ``module.half()`` they are rounded as weights are, to 5e-4 of themselves.
-    """
-    for kept in weights.buffers_above(place.name, "inv_freq"):
-        # Powers in float32 are right to 1e-6.
-        if kept.shape != found.shape or not np.allclose(kept, found, rtol=1e-5, atol=0.0):
-            return np.asarray(frequencies_of(kept, head_dim, None))
-    return found
 
 
 def _by_buffers(

@@ -25,16 +25,20 @@ KINDS = ("default", "linear", "llama3")
 
 
 def frequencies_of(
-    rotary: float | str | ArrayLike | None, head_dim: int, config: dict[str, Any] | None
+    rotary: float | str | ArrayLike | None,
+    head_dim: int,
+    config: dict[str, Any] | None,
+    kept: Matrix | None = None,
 ) -> Matrix | None:
     """The frequencies (rd/2,) of the pairs that are turned; None where nothing is.
 
     rotary : "auto" (by the configuration), a number theta, frequencies, or None
+    kept : those that a module holds, if it does: it turns by these, whatever its settings say
     """
     if rotary is None:
         return None
     if isinstance(rotary, str):
-        return _by_config(rotary, head_dim, config)
+        return _by_config(rotary, head_dim, config, kept)
     if isinstance(rotary, Real):
         return _powers(_positive("rotary", rotary), _turned(head_dim, config))
     found = np.asarray(real_array(rotary, "rotary"), dtype=np.float64)
@@ -68,7 +72,9 @@ def padded(frequencies: Matrix, head_dim: int) -> Matrix:
     return np.pad(frequencies, (0, head_dim // 2 - len(frequencies)))
 
 
-def _by_config(rotary: str, head_dim: int, config: dict[str, Any] | None) -> Matrix:
+def _by_config(
+    rotary: str, head_dim: int, config: dict[str, Any] | None, kept: Matrix | None
+) -> Matrix:
     if rotary != "auto":
         raise InvalidInput(
             f"rotary must be 'auto', a number theta, frequencies, or None; got {shown(rotary)}."
@@ -89,11 +95,16 @@ def _by_config(rotary: str, head_dim: int, config: dict[str, Any] | None) -> Mat
             "give rotary, an array of frequencies, if they are the same for all lengths, and scale "
             "where they also multiply queries and keys (attention_scaling)."
         )
-    frequencies = _powers(_positive("rope_theta", theta), _turned(head_dim, config))
-    if kind == "default":
-        return frequencies
-    factor = _positive("factor of rotary positions", settings.get("factor"))
-    return frequencies / factor if kind == "linear" else _llama3(frequencies, factor, settings)
+    n_turned = _turned(head_dim, config) if kept is None else 2 * len(kept)
+    frequencies = _powers(_positive("rope_theta", theta), n_turned)
+    if kind != "default":
+        factor = _positive("factor of rotary positions", settings.get("factor"))
+        linear = frequencies / factor
+        frequencies = linear if kind == "linear" else _llama3(frequencies, factor, settings)
+    # Those of a module are powers in float32, right to 1e-6, or rounded with all of it.
+    if kept is not None and not np.allclose(kept, frequencies, rtol=1e-5, atol=0.0):
+        return kept
+    return frequencies
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:

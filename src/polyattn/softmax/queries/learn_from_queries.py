@@ -34,7 +34,7 @@ from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
 from polyattn.softmax.queries.structure import Restructured, Surroundings
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.turned_pairs import TurnedPairs
-from polyattn.softmax.queries.validate import LENGTHS, validate
+from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
 # Layers that are right but for precision before that is accepted as the outcome.
@@ -229,12 +229,7 @@ def _learn_attention(
         findings.recorder.present = "held-out check"
         errors = standard_errors(findings, findings.heads)
         around = findings.turning, findings.structure.eps_error
-        checked = pairs, layer, findings.heads, errors, *around
-        check = validate(*checked)
-        if findings.turning is not None and not check.passed:
-            # A window shows among the tokens farther back, which positions are checked by.
-            short = validate(*checked, lengths=LENGTHS)
-            check = short if short.passed and short.differs_at else check
+        check = validate(pairs, layer, findings.heads, errors, *around)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         figures = {name: getattr(check, name) for name in measured}
         findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")

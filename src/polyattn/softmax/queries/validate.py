@@ -128,7 +128,6 @@ def validate(
     errors: Errors | None,
     turning: Turning | None = None,
     eps_error: float = 0.0,
-    lengths: tuple[int, ...] = (),
 ) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of some lengths.
 
@@ -143,7 +142,7 @@ def validate(
     Cost: N_PER_LENGTH queries for every length, three for every long one, and those of the probe.
     """
     pairs.total.probe.require_same(pairs.oracle)
-    lengths = lengths or (LENGTHS if turning is None else WITH_POSITIONS)
+    lengths = LENGTHS if turning is None else WITH_POSITIONS
     answered = [_ask(pairs, length, N_PER_LENGTH) for length in lengths]
     last = Compared.together(
         [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]
