@@ -36,7 +36,7 @@ EXACT, MOST_STEPS, NO_RATE = 1e-10, 60, 1e-9
 STEP, LEAST_STEP, MOST_STEP = 0.3, 1e-5, 0.2
 
 # Decays at the border of what noise hides are so many error bars away, and differences of errors
-# up to so many standard deviations are noise: then two bars cover 98 % of 740 planted decays, of
+# up to so many standard deviations are noise: then two bars cover 98 % of 544 planted decays, of
 # signals from none to three times the noise (by the curvature alone 80 %).
 BARS, CHANCE = 2.0, 3.0
 
