@@ -18,10 +18,10 @@ FIXED = P.DFA([[1, 2], [2, 0], [0, 0]])
 # A program with traces enough to learn rules, and to saturate coefficients.
 LIBRARY = {
     "memory": (P.associative_memory(3, 3), 12, 150),
-    "fixed": (P.fixed_dfa(FIXED, 4), 40, 150),
+    "fixed": (P.fixed_dfa(FIXED, 4), 40, 200),
     "one_hot": (P.universal_dfa(2, 2, 3, style=ONE_HOT), 15, 600),
     "registers": (P.universal_dfa(2, 2, 3), 15, 600),
-    "turing": (P.universal_turing_machine(2, 2, 5), 20, 600),
+    "turing": (P.universal_turing_machine(2, 2, 5), 20, 1200),
 }
 RULES = [name for name in LIBRARY if name != "fixed"]
 LARGER = {
@@ -516,7 +516,8 @@ def test_coefficients_see_through_some_wrong_labels(wrong, outcome):
 @pytest.mark.parametrize(
     ("wrong", "outcome"),
     [
-        ({"noise": 0.1}, "fitted"),
+        # Some traces leave the span of the others: nothing confirms what their labels round to.
+        ({"noise": 0.1}, "unchecked"),
         ({"noise": 0.3}, "repaired"),
         ({"flips": 0.02}, "repaired"),
         ({"flips": 0.1}, "repaired"),

@@ -30,8 +30,9 @@ RULES_OUTCOMES = OutcomeSet[RulesName](
 # Fewer traces agree too easily.
 FEWEST_FOLDS = 3
 
-# With so large a share of the held-out tokens wrong, rules explain nothing worth reporting.
-MOSTLY_WRONG = 0.5
+# With so large a share of the held-out tokens wrong, rules explain nothing worth reporting.  Of 300
+# sets of few clean traces the same rules erred so often in 3, of a program that no rules say.
+MOSTLY_WRONG = 0.25
 
 
 @dataclass(frozen=True)
