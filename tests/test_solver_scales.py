@@ -147,7 +147,8 @@ def test_what_a_singular_kernel_hides_is_said(monkeypatch, apart, ridge):
     excess = (found.risk - nearest(least.risk)) / np.mean(np.sum(Y**2, axis=1))
     words = str(found.outcome)
     said = re.search(r"squared error by (\S+) of the power", words)
-    assert excess < (2 * float(said[1]) if said else 1e-9)
+    # What is said is an estimate, and rounding differs from one BLAS to the next.
+    assert excess < (4 * float(said[1]) if said else 1e-9)
     assert ("approached" in words) == (said is not None)
     if apart == 1e-8:
         assert excess > 0.01

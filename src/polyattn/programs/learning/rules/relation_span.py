@@ -117,6 +117,11 @@ class RelationSpan:
         """The dimension of the span, over all groups."""
         return sum(group.rank for group in self.groups.values())
 
+    @property
+    def n_relations(self) -> int:
+        """The relations that occur in training equations: the unknowns."""
+        return sum(len(group.solved[0]) for group in self.groups.values())
+
     def at(self, schema: Schema) -> RelationSpan:
         """The same span for rows of a schema of other sizes."""
         sized = copy(self)
