@@ -22,7 +22,7 @@ test: lint browser
 	$(PYTEST)
 
 test-slow: $(STAMP)
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile long
 
 # Mutation testing of the numerical core, an hour on one core: results stay in .mutants and the
 # next run goes on from there.  MUTANTS="--only solve --seed 2" tries others.

@@ -15,9 +15,10 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The first call of a BLAS routine takes long; time limits per example would only flicker.
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+# `make test` draws the same few examples in every run, `make test-slow` many and other ones.
+settings.register_profile("fast", deadline=None, derandomize=True, max_examples=20, database=None)
+settings.register_profile("long", deadline=None, max_examples=400)
+settings.load_profile("fast")
 
 
 @pytest.hookimpl(tryfirst=True)

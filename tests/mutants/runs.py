@@ -58,7 +58,7 @@ class Selection:
     def pytest_configure(self) -> None:
         """A failing example is enough: it need not be made smaller."""
         phases = (Phase.explicit, Phase.generate)
-        settings.register_profile("mutants", settings.get_profile("ci"), phases=phases)
+        settings.register_profile("mutants", settings.get_profile("fast"), phases=phases)
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
