@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/
 # Test workers share the cores; BLAS threads on top of them only get in the way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow test-optional mutants browser lint bench docs wheel real-data clean
+.PHONY: demo test test-slow test-optional mutants compare browser lint bench docs wheel real-data clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -32,6 +32,11 @@ mutants: .venv/.mutants
 .venv/.mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[mutants]"
 	@touch $@
+
+# Some thousand random public calls in this tree and in that of a commit, with all differences in
+# answers and the ratio of times.  COMPARE="--only certify --seed 2" asks for others.
+compare: $(STAMP)
+	$(BIN)/python benchmarks/compare --base $(BASE) $(COMPARE)
 
 # Tests that look at pages need Chromium and its driver.  They are installed where that needs no
 # questions, and where it cannot be, those tests are skipped.
@@ -91,7 +96,7 @@ real-data: .venv-optional/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-optional .mutants build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-optional .mutants .compare build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "polyattn needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }

@@ -93,6 +93,12 @@ def _as_float(value: Real) -> float:
         return np.inf
 
 
+def require_callable(name: str, value: object) -> None:
+    """Refuse what cannot be called; None is fine."""
+    if value is not None and not callable(value):
+        raise InvalidType(f"{name} must be a function; got {shown(value)}.")
+
+
 def require_confidence(confidence: object) -> float:
     """Return ``confidence`` as a float if it is a number between 0 and 1, exclusively."""
     if isinstance(confidence, bool) or not isinstance(confidence, Real):

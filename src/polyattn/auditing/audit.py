@@ -27,7 +27,7 @@ from polyattn.form.layout import Layout
 from polyattn.model.forward import coef_forward
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.parallel import require_physical_memory
-from polyattn.numerics.random_state import RandomState
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.numerics.scaling import (
     as_doubt,
     as_risk,
@@ -125,6 +125,7 @@ def audit(
         return audit_heads(layers, X, X_test, random_state, isinstance(layer, list | tuple))
     if X_test is not None:
         raise InvalidInput("X_test belongs to an audit of heads, without Y; leave one of them out.")
+    require_generator(random_state)
     return _audit_with_targets(layer, X, Y, domain, mode, bias, sample_weight, form, context)
 
 

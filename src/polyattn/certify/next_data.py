@@ -18,7 +18,7 @@ from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import UNDECIDED
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.numerics.arrays import require_float64
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
@@ -88,8 +88,8 @@ def next_data(
     certificate: Certificate, candidates: Sequences | None, n_sequences: int | None
 ) -> NextData:
     """The greedy choice, from candidates or by construction inside the domain."""
-    if n_sequences is not None and (isinstance(n_sequences, bool) or n_sequences < 1):
-        raise InvalidInput(f"n_sequences must be an integer >= 1; got {n_sequences!r}.")
+    if n_sequences is not None:
+        require_integer("n_sequences", n_sequences)
     domain = certificate.domain
     if not isinstance(domain, TokenDomain):
         raise InvalidInput(f"next_data needs a built-in domain: one of {', '.join(BUILT_IN)}.")

@@ -77,8 +77,8 @@ def with_wrong_labels(
     """
     noise, flips = require_number("noise", noise), require_number("flips", flips, most=1.0)
     rng = require_generator(random_state)
-    if isinstance(clean, Trace):
-        raise InvalidType("clean must be a list of traces; got one Trace.")
+    if not isinstance(clean, Iterable):
+        raise InvalidType(f"clean must be a list of traces; got {type(clean).__name__}.")
     found = []
     for place, trace in enumerate(clean):
         if not isinstance(trace, Trace):

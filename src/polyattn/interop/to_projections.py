@@ -70,7 +70,7 @@ def to_projections(
     >>> pa.same_function(found.to_layer(), layer)
     True
     """
-    require_same_kind(layer)
+    require_same_kind(layer=layer)
     require_number("tolerance", tolerance, most=1.0)
     if isinstance(layer, SoftmaxAttention) and layer.rotary_heads is not None:
         return _with_rotary(layer, layer.rotary_heads, (head_dim, value_dim), scale, tolerance)

@@ -88,7 +88,7 @@ def canonical(
     >>> pa.match_heads(pa.canonical(other), pa.canonical(layer)).worst_attn < 1e-9
     True
     """
-    require_same_kind(layer)
+    require_same_kind(layer=layer)
     require_number("tolerance", tolerance)
     if isinstance(layer, LinearAttention):
         return _canonical_linear(layer, tolerance)

@@ -12,12 +12,13 @@ Softmax layers are the same function iff heads with equal attention have equal s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidInput, InvalidType, require_number
 from polyattn.form.layout import Layout
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import AttentionLayer
@@ -49,11 +50,11 @@ def coefficient_distance(layer_a: LinearAttention, layer_b: LinearAttention) -> 
     it can be positive for the same function; see ``same_function``.
     Cost: O(H e d^3) time; memory for the coefficients while these are few, else for a part.
     """
-    for layer in (layer_a, layer_b):
+    for name, layer in (("layer_a", layer_a), ("layer_b", layer_b)):
         if not isinstance(layer, LinearAttention):
             raise InvalidType(
-                "coefficient_distance compares LinearAttention layers, which alone have folded "
-                f"coefficients; got {type(layer).__name__}. For softmax layers see same_function."
+                f"{name} must be a LinearAttention, which alone has folded coefficients; got "
+                f"{type(layer).__name__}. For softmax layers see same_function."
             )
     require_alike(layer_a, layer_b, SHARED_LINEAR)
     return _norms(layer_a, layer_b)[0]
@@ -74,16 +75,15 @@ def same_function(
     positions ``attn`` is a function of the offset: it agrees at all offsets, relative to its root
     mean square, and frequencies agree relative to their size (modulo 2 pi: offsets are integers).
     """
-    if not tolerance >= 0:
-        raise InvalidInput(f"tolerance must be a number >= 0; got {tolerance!r}.")
+    tolerance = require_number("tolerance", tolerance)
     if isinstance(layer_a, LinearAttention) and isinstance(layer_b, LinearAttention):
         require_alike(layer_a, layer_b, SHARED_LINEAR)
         distance, *sizes = _norms(layer_a, layer_b)
         if distance <= tolerance * max(sizes):
             return True
         return not layer_a.layout.is_plain and _same_outputs(layer_a, layer_b, tolerance)
-    if not (isinstance(layer_a, SoftmaxAttention) and isinstance(layer_b, SoftmaxAttention)):
-        raise different_kinds(layer_a, layer_b)
+    require_same_kind(layer_a=layer_a, layer_b=layer_b)
+    layer_a, layer_b = cast("SoftmaxAttention", layer_a), cast("SoftmaxAttention", layer_b)
     # The heads of one layer and the negated heads of the other have to cancel.
     require_alike(layer_a, layer_b, SHARED)
     heads = head_distances([layer_a, layer_b], tolerance)
@@ -173,22 +173,17 @@ def merged_values(
     return groups, sums, max(float(norm(V.ravel())) for V in value)
 
 
-def require_same_kind(*layers: object) -> None:
+def require_same_kind(**layers: object) -> None:
     """Refuse what is no layer, and layers of which some are linear and some softmax."""
-    for layer in layers:
+    for name, layer in layers.items():
         if not isinstance(layer, LinearAttention | SoftmaxAttention):
             raise InvalidType(
-                "a LinearAttention or a SoftmaxAttention is needed; got "
+                f"{name} must be a LinearAttention or a SoftmaxAttention; got "
                 f"{type(layer).__name__}. Results hold theirs as .layer, estimators as .layer_."
             )
-    if len({isinstance(layer, LinearAttention) for layer in layers}) > 1:
-        raise different_kinds(*layers)
-
-
-def different_kinds(*layers: object) -> InvalidInput:
-    """The error for layers of which some are linear and some softmax."""
-    names = " and ".join(type(layer).__name__ for layer in layers)
-    return InvalidInput(f"only layers of the same kind can be compared; got {names}.")
+    if len({isinstance(layer, LinearAttention) for layer in layers.values()}) > 1:
+        kinds = " and ".join(type(layer).__name__ for layer in layers.values())
+        raise InvalidInput(f"{' and '.join(layers)} must be layers of one kind; got {kinds}.")
 
 
 def require_softmax(layer: object) -> None:

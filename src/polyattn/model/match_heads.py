@@ -120,7 +120,7 @@ def match_heads(found: AttentionLayer, planted: AttentionLayer) -> HeadMatch:
     heads that have nothing in common.  Give ``canonical(layer)`` for both there.
     Cost: O(H^2 d (d + e)) and an assignment problem of size H.
     """
-    require_same_kind(found, planted)
+    require_same_kind(found=found, planted=planted)
     require_alike(found, planted, ("n_dims", "n_outputs", "bias"))
     if isinstance(found, LinearAttention) and isinstance(planted, LinearAttention):
         _require_same_form(found, planted)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.numerics.arrays import real_array, require_float64
 from polyattn.numerics.one_hot_tokens import as_ids
+from polyattn.quoting import shown
 
 # What the last two axes of sequences are, by the name of the layout.
 LAYOUTS = {"tokens_first": "n_tokens, n_dims", "channels_first": "n_channels, n_time"}
@@ -53,6 +54,8 @@ def flat_sequences(
     sequences: Sequence[ArrayLike] | NDArray, name: str, layout: str = "tokens_first"
 ) -> tuple[NDArray, NDArray[np.int64]]:
     """From a list (or array of objects) of arrays (n_i, n_dims)."""
+    if not hasattr(sequences, "__len__"):
+        raise InvalidType(f"{name} must be a list of sequences; got {shown(sequences)}.")
     if len(sequences) == 0:
         raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
     arrays = []

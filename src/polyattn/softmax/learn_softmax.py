@@ -11,7 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyattn.errors import require_choice, require_flag, require_integer, require_number
+from polyattn.errors import (
+    require_callable,
+    require_choice,
+    require_flag,
+    require_integer,
+    require_number,
+)
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
@@ -114,6 +120,7 @@ def learn_softmax(
     n_held_out, n_supported, n_possible = check_arguments(batch, rows, bias, given or 1)
     noise = None if noise is None else require_number("noise", noise)
     rng = require_generator(random_state)
+    require_callable("callback", callback)
     end, recorder = end_after(max_seconds), Recorder(callback)
     examples, units = prepare(batch, rows, mode, rng, bias)
     held_out, training = examples.split(sum(n_held_out))

@@ -30,9 +30,10 @@ from polyattn.certify.check.form_table import FormTable
 from polyattn.certify.check.forms import FormFeatures
 from polyattn.certify.check.symbols import SymbolClaims
 from polyattn.certify.digest import digest_sequences
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, InvalidType
 from polyattn.numerics.one_hot_tokens import OneHotTokens
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.quoting import shown
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 from polyattn.sources.opened import opened
 from polyattn.sources.source import Source, require_alone
@@ -88,6 +89,10 @@ def objections(
     context: Sequences | None = None,
 ) -> list[str]:
     """Every reason why ``verify`` returns False, in words; an empty list where it returns True."""
+    if not hasattr(certificate, "verdict"):
+        raise InvalidType(f"certificate must be a Certificate; got {shown(certificate)}.")
+    if not (domain is None or isinstance(domain, str) or hasattr(domain, "to_dict")):
+        raise InvalidType(f"domain must be a name or a Domain; got {shown(domain)}.")
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]

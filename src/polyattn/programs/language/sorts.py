@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_integer
+from polyattn.quoting import shown
 
 SYMBOLS, LINE, CIRCLE, NAMES = "symbols", "line", "circle", "names"
 
@@ -46,11 +47,13 @@ class Sort:
 
     def __post_init__(self) -> None:
         require_choice("kind", self.kind, (SYMBOLS, LINE, CIRCLE, NAMES))
-        if not isinstance(self.size, int) or self.size < 0 or self.size + len(self.named) < 1:
-            raise InvalidInput(f"sort {self.name!r} needs at least one value; got {self.size!r}.")
+        if not isinstance(self.name, str):
+            raise InvalidType(f"the name of a sort must be text; got {shown(self.name)}.")
+        require_integer("size", self.size, 0 if self.named else 1)
+        require_integer("landmarks", self.landmarks, 0)
         if len(set(self.named)) != len(self.named):
             raise InvalidInput(f"sort {self.name!r} has a name twice: {self.named}.")
-        if not 0 <= self.landmarks <= self.size:
+        if self.landmarks > self.size:
             raise InvalidInput(f"sort {self.name!r} has {self.size} values to be landmarks.")
 
     @cached_property

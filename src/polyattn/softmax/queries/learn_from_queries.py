@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import require_choice, require_flag, require_integer
+from polyattn.errors import require_callable, require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -147,6 +147,7 @@ def learn_from_queries(
     budget = inf if max_queries is None else require_integer("max_queries", max_queries)
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
+    require_callable("callback", callback)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
     around = Surroundings.required(residual, normalisation, rotary)
     findings = QueryFindings(box, bias, mode, structure=around)
