@@ -141,9 +141,10 @@ class HeadAudit(Reported, Result):
         elif count == 0:
             name = "undecided" if possible.any() else "not_linear"
         open_heads = int(np.count_nonzero(possible & ~linear))
-        if open_heads and name == "undecided":
-            advice = "Give more sequences."
-        return HEAD_AUDIT_OUTCOMES(name, self._in_words(count, open_heads), advice)
+        if open_heads:
+            heads = counted(open_heads, "head")
+            advice = f"Give more sequences: of {heads} it explains as much in training alone."
+        return HEAD_AUDIT_OUTCOMES(name, self._in_words(count), advice)
 
     def describe(self) -> Description:
         place = ORDERS.index("linear")
@@ -236,24 +237,19 @@ class HeadAudit(Reported, Result):
                 found.append(f"{who} {said}: {', '.join(named)}.")
         return found
 
-    def _in_words(self, count: int, open_heads: int) -> str:
+    def _in_words(self, count: int) -> str:
         n, second = self.n_heads, int(self.explains("second").sum())
         said = "linear attention explains"
         if n == 1:
-            text = f"On sequences held out, {said} {percent(self.shares[0, 2])} of the head"
+            text = f"Held out, {said} {percent(self.shares[0, 2])} of the head"
         else:
             whose = {0: f"none of {n} heads", n: f"all {n} heads"}.get(
                 count, f"{count} of {n} heads"
             )
-            text = f"On sequences held out, {said} at least 90 % of {whose}"
+            text = f"Held out, {said} at least 90 % of {whose}"
         if n > 1 and second > count:
             text += f", and second order of {second - count} more"
         text += f". {self._extremes()}"
-        if open_heads:
-            text += (
-                f" Of {counted(open_heads, 'head')} linear attention explains as much in training "
-                "alone, so that more sequences could decide otherwise."
-            )
         return text
 
     def _extremes(self) -> str:
@@ -270,12 +266,7 @@ class HeadAudit(Reported, Result):
         if self.sizes[head] == 0.0:
             return "is constant on these sequences"
         if order is None:
-            known = self.training_shares[head, 3]
-            fitted = f"; {percent(known)} in training, where sequences are too few"
-            return (
-                f"is not explained by second order ({percent(shares[3])}; linear attention "
-                f"{percent(shares[2])}{fitted if known >= EXPLAINED else ''})"
-            )
+            return f"is not explained by second order ({percent(shares[3])})"
         return f"is {percent(shares[ORDERS.index(order)])} {IN_WORDS[order]}"
 
 

@@ -205,52 +205,25 @@ class Audit(Reported, Result):
     def _gap_in_words(self) -> tuple[AuditName, str, str]:
         """The name of the outcome, what the gap says, and what to do about it."""
         if not self.consistent:
-            text = (
-                "That breaks the bound which the certificate implies for its coefficients: its "
-                "outputs are not those of its coefficients."
-            )
+            text = "Its outputs are not those of its coefficients, by the certificate's bound."
             return "inconsistent", text, "Audit its outputs alone, as a function, or correct one."
         if self.implied is None:
             text = "It is a black box that fits better than any linear attention layer can."
             return "better", text, ""
         if self.gap <= self.rounding and self.hidden:
-            text = "Rounding hides whether it is optimal: float64 does not resolve all that these"
             advice = "Sequences and coordinates of similar size can help."
-            return "undecided", f"{text} data say.", advice
+            return "undecided", "Rounding hides whether it is optimal.", advice
         if self.gap <= self.rounding:
             return "optimal", f"It is optimal up to rounding ({self.rounding:.1e}).", ""
-        text = f"It could be better by {self.gap:.4g}"
-        if self.optimal_risk > self.rounding:
-            text += f", {self.gap / self.optimal_risk:.2g} times the best risk"
-        return "improvable", f"{text}.", "pa.fit finds that layer."
+        return "improvable", f"It could be better by {self.gap:.4g}.", "pa.fit finds that layer."
 
     def _distance_in_words(self) -> str:
-        verdict = self.certificate.verdict
+        """How far its outputs are from those of the optimum, and what the data determine."""
         determined = {
-            IDENTIFIABLE: "the data determine the layer",
-            NOT_IDENTIFIABLE: "the data do not determine the rest of the layer",
-        }.get(verdict, "whether the data determine the layer is undecided")
-        structure = self.certificate.structure
-        if verdict == NOT_IDENTIFIABLE and structure is not None and structure.rest == IDENTIFIABLE:
-            shown = "show nothing" if self.certificate.rank == 0 else "determine all that they show"
-            determined = f"the data {shown} of it"
-        outputs = self._outputs_in_words()
-        if self.distance is None:
-            determined = determined.replace("the rest of the layer", "the layer")
-            return f"{outputs}Its coefficients are unknown; {determined}."
-        away = f"{self.distance:.4g} from the optimum"
-        if self.implied is not None and np.isfinite(self.implied.distance):
-            away += f" (at most {self.implied.distance:.4g} by the certificate)"
-        if self.relative_distance:
-            away += f", {self.relative_distance:.2g} times its norm"
-        seen = "" if verdict == IDENTIFIABLE else ", as far as the data see them,"
-        return f"{outputs}Its coefficients{seen} are {away}; {determined}."
-
-    def _outputs_in_words(self) -> str:
-        """How far its outputs are from those of the optimum, ending with a space."""
+            IDENTIFIABLE: "The data determine the layer.",
+            NOT_IDENTIFIABLE: "The data do not determine the layer.",
+        }.get(self.certificate.verdict, "Whether the data determine the layer is undecided.")
         if self.relative_output_distance is None:
-            return ""
-        return (
-            "Its outputs on the data differ from those of the optimum by "
-            f"{self.relative_output_distance:.2g} of their size. "
-        )
+            return determined
+        away = f"Its outputs are off by {self.relative_output_distance:.2g} of the optimum's size."
+        return f"{away} {determined}"

@@ -24,13 +24,14 @@ from polyattn.certify.outcomes import (
 from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result
-from polyattn.errors import InvalidInput, require_confidence
+from polyattn.errors import InvalidInput, InvalidType, require_confidence
 from polyattn.files.atomic import refuse_other_format, write_atomically
 from polyattn.form import Form, Layout
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.outcome import Outcome
+from polyattn.quoting import shown
 from polyattn.sequences import Sequences
 from polyattn.sizes_in_words import data_in_words, data_sizes_in_words
 
@@ -169,6 +170,8 @@ class Certificate(Reported, Result):
                 f"there is no witness: the verdict is {self.verdict!r}. "
                 + ("All minimisers agree on the domain." if self.identifiable else self.note)
             )
+        if not (layer is None or isinstance(layer, LinearAttention)):
+            raise InvalidType(f"layer must be a LinearAttention; got {shown(layer)}.")
         return find_witness(self, self.direction, layer)
 
     @single_threaded_blas()

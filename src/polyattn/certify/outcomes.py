@@ -53,17 +53,17 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         )
     elif verdict == IDENTIFIABLE:
         text = (
-            "Identifiable: the data determine the layer. All layers of least squared error on them "
-            f"are the same function on {every}. {figures} {_basis(certificate)}"
+            f"Identifiable: layers of least squared error are the same function on {every}. "
+            f"{figures} {_basis(certificate)}"
             + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
         )
+        if certificate.lambda_min is None and certificate.lambda_max is not None:
+            advice = "A fit in float64 may miss that layer: bring coordinates to similar size."
     elif verdict == NOT_IDENTIFIABLE:
         about = (
-            "Not identifiable, up to the rounding of the data: they do not determine the layer. "
-            "Layers that fit them equally well, up to rounding, "
+            "Not identifiable: layers that fit the data equally well, up to their rounding, "
             if certificate.method in ("triangular", "span")
-            else "Not identifiable: the data do not determine the layer. Layers that fit them "
-            "equally well "
+            else "Not identifiable: layers that fit the data equally well "
         )
         some = "other real inputs" if plain else f"some sequence of the domain {domain}"
         differ = f"differ on {some}"
@@ -73,8 +73,8 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         if certificate.structure is not None:
             n_features = certificate.dimension or certificate.n_features
             words = certificate.structure.in_words(certificate.layout, n_features)
-            text += f" {words[0].upper()}{words[1:]}"
-        advice = "witness() shows two such layers"
+            advice = f"{words[0].upper()}{words[1:]} "
+        advice += "witness() shows two such layers"
         # Sequences are looked for in built-in domains, and none for a context.
         collects = isinstance(domain, TokenDomain) and certificate.n_context_dims is None
         collects = collects and certificate.kind == "certificate"
@@ -92,27 +92,15 @@ def _figures(certificate: Certificate) -> str:
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
     found = certificate.verdict == IDENTIFIABLE
     if found and certificate.lambda_min is None and certificate.lambda_max is not None:
-        # A proof from the Gram matrix resolves the equilibrated features, as fits do; then only
-        # the units hide it.  Of other proofs it is open whether any scaling helps.
-        spectrum += (
-            "; lambda_min is positive, but below what float64 resolves beside it in the units of "
-            "the data: "
-        ) + (
-            "after scaling the features stand clear of rounding, and coordinates brought to "
-            "similar size can show it"
-            if certificate.method == "gram"
-            else "a fit in float64 may miss that layer, unless coordinates brought to similar "
-            "size show it"
-        )
+        spectrum += "; lambda_min is positive, but below what float64 resolves beside it"
     structure = certificate.structure
     proved = structure is not None and structure.rest == IDENTIFIABLE
     kind = "rank" if found or proved or certificate.method == "exact" else "numerical rank"
     rank = f"{kind} {certificate.rank} of {of}"
     if certificate.rank is None:
         # Counting decides without it, and of many features it is not computed.
-        least = f"rank at most {rank_at_most(certificate)} of {of}"
-        rank = f"{least} (counting decides: the rank itself was not computed)"
-    return f"The features of {certificate.n_rows} predicted positions have {rank}{spectrum}."
+        rank = f"rank at most {rank_at_most(certificate)} of {of}"
+    return f"{certificate.n_rows} predicted positions have {rank}{spectrum}."
 
 
 def rank_at_most(certificate: Certificate) -> int:
@@ -124,24 +112,16 @@ def rank_at_most(certificate: Certificate) -> int:
 
 def _basis(certificate: Certificate) -> str:
     found = certificate.verdict == IDENTIFIABLE
-    exact = "full rank" if found else "a direction without effect on the data was checked"
-    moved = (
-        "A change of coefficients of size one moves the outputs on all the data by at most "
-        f"{certificate.rounding:.1e}: as much as rounding."
-    )
+    moved = f"They differ on the data by at most {certificate.rounding:.1e}, as by rounding."
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)
-        else "Every sequence is a single token, and some features of those are always equal; "
-        "sequences of two tokens tell more.",
-        "exact": f"Proved in exact arithmetic: {exact}"
-        + (f" (modulo the prime {certificate.prime})." if found else " in integers."),
-        "gram": "Proved in floating point: positive beyond its rounding bound of "
-        f"{certificate.rounding:.1e} after scaling.",
-        "triangular": "Proved in floating point by a triangular factor: rounding does at most "
-        f"{certificate.rounding:.1e}."
+        else "Every sequence is a single token.",
+        "exact": "Proved modulo a prime." if found else "Proved in integers.",
+        "gram": f"Proved beyond a rounding bound of {certificate.rounding:.1e}.",
+        "triangular": f"Proved beyond a rounding bound of {certificate.rounding:.1e}."
         if found
         else moved,
         "span": moved,
-        "structure": "A direction without effect on the data was found exactly.",
+        "structure": "Such a direction was found exactly.",
     }[certificate.method]

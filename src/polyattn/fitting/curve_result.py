@@ -154,7 +154,7 @@ class LearningCurve(Reported, Result):
             f"{error[last]:.2g}, the training risk {self.train_risk[last]:.4g}."
         )
         if self.n_test == 1:
-            text += " How it differs between sequences, one that is held out does not show."
+            text += " Only one sequence was held out."
         text += self._peak_in_words()
         for lower in (least, last - 1):
             above, spread = self._step(lower, last)
@@ -165,11 +165,11 @@ class LearningCurve(Reported, Result):
         if -above > COUNTS * spread:
             return CURVE_OUTCOMES("falling", text, "More sequences would lower it further.")
         text += (
-            f" The last step in size changed it by {abs(above):.2g}, no more than {COUNTS:g} times "
-            f"its error of {spread:.2g}."
+            f" The last step changed it by {abs(above):.2g}, at most {COUNTS:g} times its error of "
+            f"{spread:.2g}."
         )
         if risk[last - 1] > PEAK * risk[last]:
-            text += " That is no small part of it, so whether it has levelled is open."
+            text += " It may not have levelled."
             advice = "Give more sizes near the largest, or more repeats."
             return CURVE_OUTCOMES("undecided", text, advice)
         return CURVE_OUTCOMES("levelled", text)
@@ -254,8 +254,8 @@ class LearningCurve(Reported, Result):
         if risk[top] <= PEAK * max(risk[0], risk[-1]):
             return ""
         return (
-            f" It is highest, {risk[top]:.3g}, with {self.sizes[top]:,} sequences, which have "
-            f"{self.n_rows[top]:,.0f} predicted positions for {self.n_features:,} coefficients."
+            f" It peaks at {risk[top]:.3g} with {self.sizes[top]:,}: {self.n_rows[top]:,.0f} "
+            f"positions for {self.n_features:,} coefficients."
         )
 
 

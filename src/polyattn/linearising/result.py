@@ -123,15 +123,14 @@ class Linearised(Reported, Result):
             if name in self.methods and not np.isnan(self._of_layer(name))
         ]
         sentence = (
-            f"Replacing the {heads} leaves {_percent(self.error)} of the variance of the outputs "
-            f"unexplained on {where}; {', '.join(others)}."
+            f"Replacing the {heads} leaves {_percent(self.error)} of the variance unexplained on "
+            f"{where}; {', '.join(others)}."
         )
         if not self.converged:
-            sentence += (
-                f" The joint fit of all heads still gained after {counted(self.n_passes, 'pass')}."
-            )
+            sentence += f" It still gained after {counted(self.n_passes, 'pass')}."
+        advice = ""
         if any(self._of_layer(name) < self.error for name in ("taylor", "hedgehog")):
-            sentence += " A map that needs no fit loses less here: more sequences would help."
+            advice = "A map that needs no fit loses less: give more sequences."
         if not self.n_held_out:
             advice = "Give more sequences, or others to test on as X_test."
             return LINEARISED_OUTCOMES("not_held_out", sentence, advice)
@@ -144,7 +143,7 @@ class Linearised(Reported, Result):
                 "n_features and a window."
             )
             return LINEARISED_OUTCOMES("starting_point", sentence, advice)
-        return LINEARISED_OUTCOMES("replacement", sentence)
+        return LINEARISED_OUTCOMES("replacement", sentence, advice)
 
     def to_torch(self) -> Any:
         """The layer as a trainable ``torch.nn.Module`` that runs in linear time."""
