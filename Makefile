@@ -18,7 +18,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loa
 demo: $(STAMP)
 	$(BIN)/polyattn demo
 
-test: lint browser
+test: lint
 	$(PYTEST)
 
 test-slow: $(STAMP)
@@ -38,8 +38,8 @@ mutants: .venv/.mutants
 compare: $(STAMP)
 	$(BIN)/python benchmarks/compare --base $(BASE) $(COMPARE)
 
-# Tests that look at pages need Chromium and its driver.  They are installed where that needs no
-# questions, and where it cannot be, those tests are skipped.
+# Tests that look at pages need Chromium and its driver, and are skipped where these are missing.
+# Nothing else installs anything outside the repository, and this only where it needs no questions.
 PACKAGES := chromium chromium-driver
 APT := apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=30
 browser:
