@@ -25,7 +25,8 @@ test-slow: $(STAMP)
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile long
 
 # Mutation testing of the numerical core, an hour on one core: results stay in .mutants and the
-# next run goes on from there.  MUTANTS="--only solve --seed 2" tries others.
+# next run goes on from there.  MUTANTS="--only solve --seed 2" tries others, and
+# MUTANTS="--folders cli --folders sources --sample 40" what the core does not have.
 mutants: .venv/.mutants
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tests/mutants $(MUTANTS)
 

@@ -1,4 +1,4 @@
-"""Mutation testing of the numerical core: `make mutants`.
+"""Mutation testing, of the numerical core by default: `make mutants`.
 
 Small changes are made to the source one at a time, and the tests are asked to notice.  A change
 that none of them notices is either no change of behaviour, and then named in equivalent.toml with
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from coverage_map import ABOUT_THE_CORE, CoverageMap, trace
+from coverage_map import CoverageMap, trace
 from runs import PrivateCopy
-from sampling import Mutant, digest, known_equivalents, sample
+from sampling import FOLDERS, Mutant, digest, known_equivalents, sample
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -23,25 +23,35 @@ FIRST_SECONDS = 4.0
 
 
 @click.command()
-@click.option("--sample", "size", default=330, help="Mutants of the whole core.")
-@click.option("--seed", default=1, help="Another seed, another sample.")
-@click.option("--only", default="", help="Folder or file of the core, for example solve/dual.")
+@click.option("--sample", "size", default=330, help="How many mutants of these folders.")
 @click.option(
-    "--tests", default=ABOUT_THE_CORE, multiple=True, help="Only these tests: solvers, certify*."
+    "--folders",
+    default=FOLDERS,
+    multiple=True,
+    help="Of src/polyattn; the numerical core by default.",
 )
+@click.option("--seed", default=1, help="Another seed, another sample.")
+@click.option("--only", default="", help="Of those a folder or file, for example solve/dual.")
+@click.option("--tests", default=("*",), multiple=True, help="Only these tests: solvers, certify*.")
 @click.option("--seconds", default=150.0, help="Processor time of tests for one mutant.")
 @click.option(
     "--results", type=click.Path(path_type=Path), default=ROOT / ".mutants", show_default=True
 )
 def main(
-    size: int, seed: int, only: str, tests: tuple[str, ...], seconds: float, results: Path
+    size: int,
+    folders: tuple[str, ...],
+    seed: int,
+    only: str,
+    tests: tuple[str, ...],
+    seconds: float,
+    results: Path,
 ) -> None:
     """Tries a sample of mutants and fails if one of them lives on unexplained."""
     equivalents = known_equivalents(EQUIVALENT)
     copy = PrivateCopy(ROOT, results / "copy")
-    mutants = sample(copy.place, size, seed, only)
+    mutants = sample(copy.place, size, seed, only, folders)
     covered = CoverageMap()
-    for name, traced in trace(copy, results / "coverage", tests):
+    for name, traced in trace(copy, results / "coverage", tests, folders):
         covered.add(traced)
         click.echo(f"{len(traced['seconds']):5d} tests of {name}")
     table = _Table(results / "results.jsonl", copy.place)
@@ -68,7 +78,7 @@ class _Table:
 
     def __init__(self, path: Path, root: Path) -> None:
         self.path, self.root = path, root
-        self.tests = digest(*sorted((root / "tests").glob("*.py")))
+        self.tests = digest(*sorted((root / "tests").rglob("*.py")))
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.records = {tuple(r["mutant"]): r for r in map(json.loads, lines)}
 

@@ -14,35 +14,8 @@ from typing import Any
 import coverage
 import pytest
 from runs import PrivateCopy
-from sampling import FOLDERS, PACKAGE, Mutant, digest
+from sampling import PACKAGE, Mutant, digest
 
-# Tests of the core.  The others use it too, but through what these look at more closely.
-ABOUT_THE_CORE = (
-    "audit",
-    "blas",
-    "certify*",
-    "degenerate",
-    "estimator*",
-    "exact",
-    "fit*",
-    "heads*",
-    "interop",
-    "invariance*",
-    "large_integers",
-    "leave_one_out",
-    "plan",
-    "reference",
-    "ridge_path",
-    "rows",
-    "sample_size",
-    "sequences",
-    "softmax_matching",
-    "softmax_model",
-    "solver_scales",
-    "solvers",
-    "statistics",
-    "storage",
-)
 _SECONDS_PER_FILE = 900
 
 
@@ -78,10 +51,10 @@ class CoverageMap:
 
 
 class _Tracer:
-    """A pytest plugin that traces the core under the name of the running test."""
+    """A pytest plugin that traces folders of the library under the name of the running test."""
 
-    def __init__(self, place: Path) -> None:
-        inside = [str(place / PACKAGE / folder / "*") for folder in FOLDERS]
+    def __init__(self, place: Path, folders: Sequence[str]) -> None:
+        inside = [str(place / PACKAGE / folder / "*") for folder in folders]
         self.place = place
         self.coverage = coverage.Coverage(data_file=None, include=inside, config_file=False)
         self.seconds: dict[str, float] = {}
@@ -117,21 +90,26 @@ class _Tracer:
 
 
 def trace(
-    copy: PrivateCopy, kept: Path, names: Sequence[str]
+    copy: PrivateCopy, kept: Path, names: Sequence[str], folders: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the files of tests with these names run, made or read, file by file."""
     kept.mkdir(parents=True, exist_ok=True)
     tests = copy.place / "tests"
     shared = sorted({*(copy.place / "src").rglob("*.py"), *tests.glob("[!t]*.py")})
-    for path in sorted({p for name in names for p in tests.glob(f"test_{name}.py")}):
-        name = f"tests/{path.name}"
-        written = kept / f"{path.stem}-{digest(*shared, path)}.json"
+    found = {path for name in names for path in tests.rglob(f"test_{name}.py")}
+    # Those of optional packages have an environment of their own.
+    for path in sorted(path for path in found if path.parent.name != "optional"):
+        name = path.relative_to(copy.place).as_posix()
+        stem = "-".join([*folders, *path.relative_to(tests).with_suffix("").parts]).replace(
+            "/", "-"
+        )
+        written = kept / f"{stem}-{digest(*shared, path)}.json"
         if not written.exists():
-            tracer = _Tracer(copy.place)
+            tracer = _Tracer(copy.place, folders)
             run = copy.in_child([name], tracer, tracer.notes, _SECONDS_PER_FILE)
             if "lines" not in run.notes:
                 raise RuntimeError(f"{name} could not be traced: {run.ending}")
-            for outdated in kept.glob(f"{path.stem}-*.json"):
+            for outdated in kept.glob(f"{stem}-{'?' * 16}.json"):
                 outdated.unlink()
             written.write_text(json.dumps(run.notes), encoding="utf-8")
         yield name, json.loads(written.read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ import ast
 import hashlib
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cosmic_ray.mutating import mutate_code
 from operators import Position, operators
 
 PACKAGE = Path("src/polyattn")
+# The numerical core.
 FOLDERS = ("solve", "stats", "features", "heads", "certify", "model")
 
 
@@ -46,13 +48,15 @@ class _Place:
     ways: tuple[tuple[str, int], ...]
 
 
-def sample(root: Path, size: int, seed: int, only: str = "") -> list[Mutant]:
-    """About ``size`` mutants of the core, of the files that begin with ``only``.
+def sample(
+    root: Path, size: int, seed: int, only: str = "", folders: Sequence[str] = FOLDERS
+) -> list[Mutant]:
+    """About ``size`` mutants of these folders, of the files that begin with ``only``.
 
     A file's share is its share of places that can be changed.  Which of them are taken depends on
     the seed and on their own lines: changes elsewhere leave them as they are.
     """
-    files = [p for folder in FOLDERS for p in sorted((root / PACKAGE / folder).rglob("*.py"))]
+    files = [p for folder in folders for p in sorted((root / PACKAGE / folder).rglob("*.py"))]
     places = {path: _places(path.read_text(encoding="utf-8")) for path in files}
     total = sum(len(found) for found in places.values())
     mutants = []
