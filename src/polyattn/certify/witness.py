@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from polyattn.certify.domains import CustomDomain
 from polyattn.certify.domains.separating import grid_of, largest_value
 from polyattn.certify.domains.spaces import Direction
+from polyattn.certify.literal_forward import literal_forward
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.form.layout import Layout
 from polyattn.model import LinearAttention
 from polyattn.numerics.arrays import ranges_of_rows, require_float64
-from polyattn.reference.forms import forward as reference_forward
 from polyattn.stats.rows import Rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Witness:
     context : array (n', d') | None
         What it attends to, where that is another sequence.
     output_a, output_b : arrays
-        What the layers make of it, by the slow reference forward pass.
+        What the layers make of it, by the formula, token by token.
     difference : float
         The largest difference of the two outputs.
     training_disagreement : float | None
@@ -86,7 +86,7 @@ def find_witness(
         raise PolyattnError("no input of the domain was found on which the direction shows.")
     difference = layer_of_coef(grid_of(vector, layout) / value, layout, -3 * exponent)
     layer_a, layer_b = two_layers(difference, layer)
-    output_a, output_b = (output_of(one, sequence, context) for one in (layer_a, layer_b))
+    output_a, output_b = (literal_forward(one, sequence, context) for one in (layer_a, layer_b))
     apart, agreed = float(np.max(np.abs(output_a - output_b))), None
     if rows is not None:
         agreed = _largest_difference(layer_a, layer_b, rows)
@@ -183,27 +183,15 @@ def two_layers(
     return layer, more
 
 
-def output_of(
-    layer: LinearAttention, sequence: NDArray, context: NDArray | None
-) -> NDArray[np.float64]:
-    """The output by the slow reference forward pass."""
-    form = {each.name: getattr(layer.form, each.name) for each in fields(layer.form)}
-    outputs = reference_forward(
-        layer.attn, layer.value, np.asarray(sequence, float), form, context, layer.head_scales,
-        layer.skip, layer.intercept,
-    )  # fmt: skip
-    return np.asarray(outputs)
-
-
 def _largest_difference(layer_a: LinearAttention, layer_b: LinearAttention, rows: Rows) -> float:
-    """Over all training sequences; the first few by the reference forward pass too."""
+    """Over all training sequences; the first few by the formula too."""
     largest, pairs = 0.0, 0
     contexts = repeat(None) if rows.context is None else rows.context
     for sequence, context in zip(rows.batch, contexts, strict=False):
         pairs += len(sequence) ** 2
         if pairs > 4096:
             break
-        outputs = (output_of(each, sequence, context) for each in (layer_a, layer_b))
+        outputs = (literal_forward(each, sequence, context) for each in (layer_a, layer_b))
         largest = max(largest, float(np.max(np.abs(np.subtract(*outputs)))))
     for first, stop in ranges_of_rows(rows.batch.offsets, 1 << 16):
         part = rows.part(first, stop)

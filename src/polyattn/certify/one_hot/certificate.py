@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.domains.tokens import TokenDomain
+from polyattn.certify.literal_forward import literal_forward
 from polyattn.certify.next_data import NextData
 from polyattn.certify.one_hot.ranks import null_vector
 from polyattn.certify.outcomes import NOT_IDENTIFIABLE
-from polyattn.certify.witness import Witness, output_of, two_layers
+from polyattn.certify.witness import Witness, two_layers
 from polyattn.display import Description
 from polyattn.errors import InvalidInput
 from polyattn.features.symbol_counts import query_groups
@@ -104,7 +105,7 @@ class OneHotCertificate(Certificate):
             )
         difference, sequence = _shown_by(self.unseen, self)
         layer_a, layer_b = two_layers(difference, layer)
-        outputs = [output_of(each, sequence, None) for each in (layer_a, layer_b)]
+        outputs = [literal_forward(each, sequence) for each in (layer_a, layer_b)]
         agreed = None
         if self.batch is not None:
             # That of all heads, on ids.
