@@ -329,6 +329,7 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     advice = before.next_data()
     assert advice.complete
     assert advice.indices is None
+    assert f"the {len(advice)} proposed" in advice.sentence
     assert 0 < len(advice) <= before.dimension - before.rank
     assert np.all(np.diff([before.rank, *advice.ranks]) > 0)
     assert lengths is None or {len(x) for x in advice.sequences} == {n_tokens}
@@ -390,6 +391,7 @@ def test_identifiable_data_are_improved_by_the_best_candidate():
     summed = np.array([before.lambda_min, *built.lambda_min]) * np.arange(40, 45)
     assert np.all(np.diff(summed) > 0)
     assert built.lambda_min[-1] > 10 * before.lambda_min
+    assert f"{built.lambda_min[-1]:.3g}" in built.sentence
     for seed in range(8):
         X, pool = gaussian(40, seed=seed), gaussian(8, seed=seed + 100)
         after = [

@@ -459,6 +459,29 @@ def test_all_pairs_of_symbols_determine_the_layer_and_one_less_does_not():
             refused()
 
 
+def test_counts_that_depend_on_each_other_have_an_exact_direction():
+    """Every pair of symbols occurs, and yet something is open: short relations and long ones."""
+    rng, d = np.random.default_rng(0), 17
+    every = np.repeat(np.arange(2, d), 2)
+    equal = [rng.permutation(np.append(every[rng.random(30) < 0.6], [0, 1] * rng.integers(1, 4)))
+             for _ in range(900)]  # 0 and 1 as often as each other
+    few = [np.append(rng.choice(d, 60), asks) for asks in range(d) for _ in range(d - 1)]
+    for ids, least, most in ((equal, 1, 1), (few, 2**22, 2**400)):
+        batch = pa.SequenceBatch.from_ids(ids, d)
+        found = pa.certify(batch, domain="one_hot")
+        assert (found.verdict, found.structure) == ("not_identifiable", None)
+        assert found.rank == rank_of_counts(ids, "last")[0] == d * d - d
+        assert least <= max(map(abs, found.unseen.integers)) <= most
+        counts = [np.bincount(x, minlength=d) for x in ids if x[-1] == found.unseen.features[0][2]]
+        direction = dict(zip(found.unseen.features, found.unseen.integers, strict=True))
+        for row in np.array(counts).tolist():
+            assert sum(row[j] * entry for (j, _, _), entry in direction.items()) == 0
+        assert pa.verify(found, batch)
+    # And some that never occur beside them.
+    found = pa.certify(pa.SequenceBatch.from_ids(equal, d + 1), domain="one_hot")
+    assert (found.structure.n_zero, found.structure.rest) == (2 * d + 1, "not_identifiable")
+
+
 def test_what_counts_cannot_say_of_many_symbols_is_refused():
     many = pa.SequenceBatch.from_ids(ids_of(200, [3] * 5), 200)
     with pytest.raises(InvalidInput, match="symbols"):

@@ -90,6 +90,8 @@ def written(document, path):
     """A sealed document as a file, of another release: only then may the sentence differ."""
     if "versions" in document:
         document = document | {"versions": document["versions"] | {"polyattn": "9.9"}}
+    else:
+        document = document | {"release": "9.9"}
     rest = {name: entry for name, entry in document.items() if name != "seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     path.write_text(json.dumps(rest | {"seal": hashlib.sha256(text.encode()).hexdigest()}))
@@ -208,6 +210,9 @@ def lies(document):
         found["direction"] = [{kind: longer}, {kind: [zero] * len(numbers)}]
     else:
         found["direction"] = [{"integers": ["1"] * d["n_features"]}]
+    if "form" in d:
+        found["form"] = [d["form"] | {"window": 2}, d["form"] | {"query": [1, 2]}, {}]
+        found["n_context_dims"] = [d["n_dims"]]
     return found
 
 
