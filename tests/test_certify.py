@@ -266,11 +266,6 @@ def test_degenerate_data_leave_the_layer_open_and_a_witness_shows_it(name):
         assert pa.verify(found, X)
 
 
-def test_one_coordinate_that_is_not_zero_is_enough():
-    for mode in MODES:
-        assert pa.certify(np.ones((1, 1, 1)), mode).identifiable
-
-
 def test_numbers_of_every_type_are_the_numbers_that_they_are():
     rng = np.random.default_rng(3)
     whole = rng.integers(0, 2, (60, 3, 2))
@@ -521,12 +516,9 @@ def test_samples_come_from_a_seed_or_a_generator_that_goes_on():
     np.testing.assert_array_equal(drawn(3), drawn(np.random.default_rng(3)))
     rng = np.random.default_rng(3)
     assert np.any(drawn(rng) != drawn(rng))
-
-
-@pytest.mark.parametrize("n_samples", [1, 20, 300])
-def test_samples_that_all_agree_cover_a_share_with_confidence(n_samples):
-    domain = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples)
-    assert domain.covered(0.99) ** n_samples == pytest.approx(0.01)  # with less, hardly all agree
+    for n_samples in (1, 20, 300):  # with a smaller share, all would hardly have agreed
+        domain = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples)
+        assert domain.covered(0.99) ** n_samples == pytest.approx(0.01)
 
 
 # What never occurs ------------------------------------------------------------------------------
@@ -620,27 +612,6 @@ def test_smallest_eigenvalues_of_the_paper(unitary, expected):
         found = pa.certify(memory(unitary, 2**14, seed).X)
         assert (found.verdict, found.n_features) == ("identifiable", 288)
         assert found.lambda_min == pytest.approx(expected, rel=0.1)
-
-
-def test_unitary_keys_alone_leave_the_layer_open():
-    found = pa.certify(memory(1.0).X)
-    assert (found.verdict, found.rank, found.n_features) == ("not_identifiable", 248, 288)
-    assert found.witness().training_disagreement <= 1e-8
-
-
-@pytest.mark.slow
-def test_the_fewer_gaussian_keys_the_farther_a_fit_to_noisy_targets():
-    shares, smallest, distances = (0.95, 0.97, 0.99, 1.0), [], []
-    for share in shares:
-        task = memory(share, 2**14)
-        noise = 0.1 * np.random.default_rng(7).standard_normal(np.shape(task.Y))
-        smallest.append(pa.certify(task.X).lambda_min)
-        for Y, found in ((task.Y, []), (task.Y + noise, distances)):
-            found.append(float(np.linalg.norm(pa.fit(task.X, Y).coef - task.layer.coef)))
-            assert len(found) > 1 or found is distances or found[0] < 1e-8
-    assert np.all(np.diff(smallest) < 0)
-    assert smallest[-1] == 0.0
-    assert np.all(np.diff(distances[:-1]) > 0)
 
 
 # Misuse -----------------------------------------------------------------------------------------
