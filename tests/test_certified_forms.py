@@ -73,10 +73,10 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_data_are_judged_by_their_rank_in_every_form(damage):
-    """Numbers of few bits, so that all is exact; each damage with a third of the forms."""
+    """Numbers of few bits, so that all is exact; each form with one damage."""
     rng = np.random.default_rng(5)
     start = sorted(DAMAGES).index(damage)
-    for name in sorted(EXACT)[start % 3 :: 3]:
+    for name in sorted(EXACT)[start::5]:
         form, n_context_dims = oracle.split_context(EXACT[name])
         count = 5 if damage == "few" else 45
         X = [DAMAGES[damage](np.round(8 * rng.standard_normal((4, 3))) / 8) for _ in range(count)]
@@ -113,10 +113,9 @@ def test_dimensions_on_domains_and_of_lengths_are_ranks():
 @pytest.mark.parametrize("name", ["boolean", "one_hot"])
 def test_discrete_domains_of_other_forms_have_the_dimension_of_their_features(name):
     rng = np.random.default_rng(4)
-    forms = ["others-full", "window-3", "overlap", "skip-bias", "lags-3", "mean-last", "decay"]
-    for each in forms:
+    for each in ("others-full", "window-3", "overlap", "skip-bias", "lags-1"):
         form = dict(oracle.FORMS[each])
-        X = [oracle.some_tokens(name, (int(n), 3), rng) for n in rng.integers(1, 7, 90)]
+        X = [oracle.some_tokens(name, (int(n), 3), rng) for n in rng.integers(1, 7, 60)]
         everywhere = oracle.spanning(name, form, 3)
         found = pa.certify(X, form=pa.Form(**form), domain=name)
         assert oracle.wrong_claims(found, oracle.exact_design(X, form), everywhere) == [], each
@@ -178,6 +177,13 @@ def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     ]
     assert np.all(np.isfinite(bounds[0]))
     assert np.all((bounds[0] >= 0) & (bounds[0] <= bounds[1] * (1 + 1e-9)))
+    # Sums decide as data do, and of less is certain.
+    for kind in SUMS:
+        sums = kind(3, form=given_form, n_context_dims=n_context_dims).update(X, context=Z)
+        from_sums = pa.certify(statistics=sums)
+        assert from_sums.identifiable, from_sums
+        known = [np.ravel(each) for each in from_sums.bound(X, 0.01, context=Z)]
+        np.testing.assert_allclose(np.concatenate(known), bounds[0], rtol=0.1)
     # Two layers explain two tokens.
     few, around = [X[0][:2]], None if Z is None else [Z[0][:2]]
     witness = pa.certify(few, form=given_form, context=around).witness()
@@ -200,24 +206,7 @@ def test_risks_are_between_the_ends_of_the_spectrum():
             assert risk <= found.lambda_max * distance * (1 + 1e-9)
 
 
-# Sums of every form -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", oracle.FORMS)
-def test_sums_of_every_form_decide_as_data_do(name):
-    form, n_context_dims = oracle.split_context(oracle.FORMS[name])
-    X, Z = enough(form, n_context_dims)
-    expected = pa.certify(X, form=pa.Form(**form), context=Z)
-    for kind in SUMS:
-        whole = kind(3, form=pa.Form(**form), n_context_dims=n_context_dims).update(X, context=Z)
-        found = pa.certify(statistics=whole)
-        assert found.verdict in (expected.verdict, "undecided")
-        assert found.identifiable, found
-        if found.identifiable:
-            bound = found.bound(X[:5], 0.1, context=None if Z is None else Z[:5])
-            known = expected.bound(X[:5], 0.1, context=None if Z is None else Z[:5])
-            for one, other in zip(bound, known, strict=True):
-                np.testing.assert_allclose(one, other, rtol=0.1)
+# Sums that rounding decides ----------------------------------------------------------------------
 
 
 def dyadic(rng, *shape):
@@ -226,55 +215,57 @@ def dyadic(rng, *shape):
 
 
 SLANTED = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]])
-DEPENDENT = {
-    "overlap": {"key": [0, 1, 2], "value": [0, 1]},
-    "mean": {"key": [0, 1, 2], "value": [0], "mean": True},
-    "decays": {"mode": "causal", "key": [0, 1, 2], "value": [0], "decay": [0.5, 0.9]},
-    "window": {"mode": "causal", "key": [0, 1, 2], "value": [0], "window": 3},
-    "lags": {"mode": "causal", "key": [0, 1, 2], "value": [0], "lags": 2},
-    "others": {"mode": "full", "key": [0, 1, 2], "value": [0], "include_query": False},
-    "linear terms": {"key": [0, 1, 2], "value": [0], "skip": True, "intercept": True},
-    "function": {"key": pa.maps.polynomial(2), "value": [0]},
-    "matrix": {"key": SLANTED}, "matrix query": {"query": SLANTED}, "values": {"value": SLANTED},
-    "diagonal": {"mode": "causal", "decay": 0.7},
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEPENDENT)
-def test_sums_of_dependent_tokens_are_never_called_identifiable(name):
+def dependent(rng):
     """Exactly dependent, but for rounding of their products, also beside one large token."""
-    form = pa.Form(**DEPENDENT[name])
-    for large in (1.0, 2.0**20):
-        X = dyadic(np.random.default_rng(4), 120, 5, 3)
-        X[..., 2] = X[..., 0] + X[..., 1]
-        X[:, 0] *= large  # in windows and decays it leaves
-        if "matrix" not in name and name not in ("values", "function"):
-            assert pa.certify(X[:40], form=form, method="exact").verdict == "not_identifiable"
-        for kind in SUMS:
-            assert pa.certify(statistics=kind(3, form=form).update(X)).verdict == "undecided"
+    X = dyadic(rng, 120, 5, 3)
+    X[..., 2] = X[..., 0] + X[..., 1]
+    X[:, 0] *= rng.choice([1.0, 2.0**20])  # in windows and decays it leaves
+    return X
 
 
-CANCELLING = {
-    "columns": {"key": [0], "value": [1, 2], "include_query": False},
-    "mean": {"key": [0], "value": [1, 2], "include_query": False, "mean": True},
-    "window": {"key": [0], "value": [1, 2], "include_query": False, "window": 4},
-    "pooled": {"key": [0], "value": [1], "lags": 1, "query": [2]},
-    "matrix": {"key": np.array([[0.3], [0.0], [0.0]]), "value": [1], "include_query": False},
-    "function": {
-        "key": pa.maps.polynomial(1), "value": [1], "include_query": False, "query": [0],
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CANCELLING)
-def test_sums_that_cancel_are_nothing_but_rounding(name):
-    """(a, b), (c, b), (-a - c, b) add up to zero; computed they are noise, and noise is generic."""
-    form, X = pa.Form(**CANCELLING[name]), dyadic(np.random.default_rng(5), 150, 4, 3)
+def cancelling(rng):
+    """(a, b), (c, b), (-a - c, b): sums are zero, computed they are noise, and noise is generic."""
+    X = dyadic(rng, 150, 4, 3)
     X[:, 1, 1:], X[:, 2, 1:] = X[:, 0, 1:], X[:, 0, 1:]
     X[:, 2, 0] = -(X[:, 0, 0] + X[:, 1, 0])
-    for kind in SUMS:
-        assert pa.certify(statistics=kind(3, form=form).update(X)).verdict == "undecided"
-    assert not pa.certify(X, form=form).identifiable or name in ("pooled", "function")
+    return X
+
+
+SLANTED, THIRD = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]]), np.array([[0.3], [0.0], [0.0]])
+OTHERS = {"key": [0], "value": [1, 2], "include_query": False}
+UNDECIDED = {
+    "overlap": (dependent, {"key": [0, 1, 2], "value": [0, 1]}),
+    "mean": (dependent, {"key": [0, 1, 2], "value": [0], "mean": True}),
+    "decays": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "decay": [0.5, 0.9]}),
+    "window": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "window": 3}),
+    "lags": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "lags": 2}),
+    "others": (dependent, {"mode": "full", "key": [0, 1, 2], "value": [0], "include_query": False}),
+    "linear": (dependent, {"key": [0, 1, 2], "value": [0], "skip": True, "intercept": True}),
+    "function": (dependent, {"key": pa.maps.polynomial(2), "value": [0]}),
+    "matrix": (dependent, {"key": SLANTED}),
+    "matrix query": (dependent, {"query": SLANTED}),
+    "matrix value": (dependent, {"value": SLANTED}),
+    "cancelling": (cancelling, OTHERS),
+    "cancelling mean": (cancelling, OTHERS | {"mean": True}),
+    "cancelling window": (cancelling, OTHERS | {"window": 4}),
+    "cancelling matrix": (cancelling, OTHERS | {"key": THIRD, "value": [1]}),
+    "cancelling function": (
+        cancelling, OTHERS | {"key": pa.maps.polynomial(1), "value": [1], "query": [0]},
+    ),
+    "pooled": (cancelling, {"key": [0], "value": [1], "lags": 1, "query": [2]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_sums_that_hide_a_dependence_are_never_called_identifiable(name):
+    draw, fields = UNDECIDED[name]
+    for seed in (4, 6):
+        X = draw(np.random.default_rng(seed))
+        for kind in SUMS:
+            sums = kind(3, form=pa.Form(**fields)).update(X)
+            assert pa.certify(statistics=sums).verdict == "undecided"
 
 
 def test_products_that_lose_their_digits_prove_nothing():
@@ -397,7 +388,7 @@ def rank_of_counts(ids, mode):
 def test_certificates_of_ids_are_those_of_counts(seed, mode):
     rng = np.random.default_rng(seed)
     n_symbols, longest = int(rng.integers(17, 24)), int(rng.integers(1, 5))
-    lengths = rng.integers(1, longest + 1, int(rng.choice([3, 60, 1500])))
+    lengths = rng.integers(1, longest + 1, int(rng.choice([3, 60, 600])))
     ids = ids_of(n_symbols, lengths, seed, int(rng.integers(2, n_symbols + 1)))
     if rng.random() < 0.5 and longest > 1:  # symbols that always come together
         ids = [np.append(x, [0, 1] * int(rng.integers(0, 3)) + [2]) for x in ids]

@@ -135,12 +135,13 @@ def test_a_loaded_certificate_knows_what_it_lacks(certificates, tmp_path):
         with pytest.raises(InvalidInput, match="data"):
             ask()
     certificates["finite, outside"].save(tmp_path / "c.json")
+    stored = pa.load(tmp_path / "c.json")
     with pytest.raises(InvalidInput, match="domain"):
-        pa.load(tmp_path / "c.json").witness()
-
-
-def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates, tmp_path):
-    for name, refused in (("few", False), ("flat", True)):
+        stored.witness()
+    assert not pa.verify(stored, REPEATED)
+    assert not pa.verify(stored, REPEATED, pa.domains.Finite(BOOLEAN[:5]))
+    assert pa.verify(stored, REPEATED, SOME_BOOLEAN)
+    for name, refused in (("few", False), ("flat", True)):  # of few rows no direction is needed
         document = document_of(certificates[name], tmp_path / "c.json") | {"direction": None}
         assert is_refused(document, CASES[name][0], tmp_path / "c.json") == refused
 
@@ -227,7 +228,9 @@ def test_the_opposite_verdict_is_never_believed(certificates, tmp_path):
             base = {"verdict": YES, "verdict_on_real_inputs": YES if size == p else NO,
                     "rank": size, "direction": None, "lambda_min": None, "note": ""}  # fmt: skip
             document.pop("structure", None)
+            known = {"rank": document["rank"], "verdict_on_real_inputs": NO, "rounding": 0.0}
             forgeries = [
+                base | known | {"method": "exact", "prime": 4194287},
                 base | {"method": "exact", "prime": 4194301, "rounding": 0.0},
                 base | {"method": "gram", "prime": None, "rounding": 1e-12},
                 base | {"method": "triangular", "prime": None, "rounding": 1e-12},
@@ -312,14 +315,6 @@ def test_other_data_and_other_domains_are_found(certificates):
         pa.verify(certificates["gram"], np.ones(3))
 
 
-def test_a_stored_certificate_needs_its_domain_again(certificates, tmp_path):
-    certificates["finite"].save(tmp_path / "c.json")
-    stored = pa.load(tmp_path / "c.json")
-    assert not pa.verify(stored, BOOLEAN)
-    assert not pa.verify(stored, BOOLEAN, pa.domains.Finite(BOOLEAN[:5]))
-    assert pa.verify(stored, BOOLEAN, SOME_BOOLEAN)
-
-
 def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certificates, tmp_path):
     """G_00 x_0 = G_11 x_0 for Boolean tokens: no difference at all, though not zero."""
     document = document_of(certificates["repeated"], tmp_path / "c.json")
@@ -342,6 +337,17 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
         assert not is_refused(true, FLAT, tmp_path / "c.json")
         seen = true | {"direction": {"floats": [length.hex()] * 18}}
         assert is_refused(seen, FLAT, tmp_path / "c.json")
+    # Nearly unseen, with a bound that says how nearly; also of a plane that holds exactly.
+    plane = np.round(8 * GAUSSIAN) / 8
+    plane[..., 2] = plane[..., 0] + plane[..., 1]
+    for X, genuine in ((FLAT, flat), (plane, pa.certify(plane, method="float"))):
+        document = document_of(genuine, tmp_path / "c.json")
+        for size in (1e-4, 1e-7, 1e-9):
+            nearly = genuine.direction + size * np.abs(genuine.direction).max()
+            effect = float(np.linalg.norm(oracle.design(X, {}) @ nearly))
+            for rounding in (effect, effect / 8, effect / 64):
+                seen = {"direction": {"floats": [n.hex() for n in nearly.tolist()]}}
+                assert is_refused(document | seen | {"rounding": rounding}, X, tmp_path / "c.json")
 
 
 def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):
