@@ -1017,10 +1017,7 @@ def witness_fails(
     witness: Any, X: Sequence[NDArray], form: Fields, contexts: Sequence[NDArray] | None = None
 ) -> list[str]:
     """What does not hold of a witness, by literal forward passes of both of its layers."""
-    one, other = (
-        {name: getattr(layer, name) for name in ("attn", "value", "skip", "intercept", "head_scales")}
-        for layer in (witness.layer_a, witness.layer_b)
-    )  # fmt: skip
+    one, other = fields_of_layer(witness.layer_a), fields_of_layer(witness.layer_b)
 
     def apart(x: NDArray, z: NDArray | None) -> float:
         return float(np.abs(forward(one, x, form, z) - forward(other, x, form, z)).max())

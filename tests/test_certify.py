@@ -578,6 +578,13 @@ def test_multiples_of_features_are_found_exactly():
     assert structure.n_zero + structure.n_multiples == 40 - pa.certify(both[..., [0, 1, 3]]).rank
 
 
+def test_distances_that_no_sequence_has_never_occur():
+    for n_tokens, n_zero in ((2, 12), (3, 6), (4, 0)):
+        found = pa.certify(gaussian(200, n_tokens, 2), form=pa.Form(lags=3))
+        assert (0 if found.structure is None else found.structure.n_zero) == n_zero
+        assert pa.verify(found, gaussian(200, n_tokens, 2))
+
+
 def test_of_data_that_show_nothing_nothing_is_said_to_be_determined():
     X, Y = np.zeros((30, 4, 2)), np.ones((30, 1))
     one = pa.certify(np.ones((30, 1, 2)), form=pa.Form(include_query=False))
