@@ -294,6 +294,9 @@ def test_forged_claims_about_token_ids_are_found(certificates, tmp_path):
     assert not pa.verify(genuine, IDS, domain="real")
     loaded = pa.load(tmp_path / "c.json")
     assert loaded.unseen == genuine.unseen
+    twice = pa.SequenceBatch.from_ids([[a, b] for a in range(19) for b in range(19)] * 2, 20)
+    more = document_of(pa.certify(twice, domain="one_hot"), tmp_path / "c.json")
+    assert is_refused(more | {"unseen": None}, twice, tmp_path / "f.json")  # rows are not too few
     assert loaded.witness().training_disagreement is None
 
 
