@@ -196,11 +196,10 @@ def test_the_least_risk_beside_noise_is_the_formula():
         freedom = (1000 - 6) * 3
         expected = 4 * (freedom - 2 * np.sqrt(freedom * t)) / 1000
         assert said == pytest.approx(expected * c * c, rel=1e-6)
-    few = pa.certify(X[:6])
-    assert few.identifiable
     usual = {"noise_power": 0.5, "noise_bound": 1.0}
-    bounds = [pa.certify(X[:n]).bound(X[0], 1.0, **usual) for n in (6, 10)]
-    np.testing.assert_allclose(bounds, [pa.certify(X[:n]).bound(X[0], 1.0) for n in (6, 10)])
+    for n_rows in (6, 10):  # of so few rows noise may be all
+        few = pa.certify(X[:n_rows])
+        assert few.bound(X[0], 1.0, **usual) == pytest.approx(few.bound(X[0], 1.0))
 
 
 def test_weighted_sums_have_no_noise_by_position():
