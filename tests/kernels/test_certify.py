@@ -250,6 +250,16 @@ def test_magnitudes_are_sums_of_absolute_values(kind):
         assert np.all(np.isfinite(sums.scaled_magnitudes()))
 
 
+def test_magnitudes_on_a_domain_are_those_of_its_sums():
+    X = np.random.default_rng(2).choice([-1.0, 1.0], (90, 4, 3))
+    rows, sums = Rows.build(X, None, pa.Form()), pa.Moments(3).update(X)
+    space = pa.domains.Boolean().space(rows.layout)
+    of_rows, of_sums = gram_of(rows, space), gram_of(sums, space)
+    size = 64.0 ** (sums.token_exponent - (rows.token_exponent or 0))
+    np.testing.assert_allclose(of_rows.magnitudes, size * of_sums.magnitudes, rtol=1e-12)
+    np.testing.assert_allclose(of_rows.matrix, size * of_sums.matrix, rtol=1e-12)
+
+
 def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch):
     rng = np.random.default_rng(0)
     orthonormal, _ = np.linalg.qr(rng.standard_normal((60, 60)))
