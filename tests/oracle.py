@@ -939,3 +939,90 @@ def contexts_for(
     longer = 0 if form["mode"] == "causal" else 2
     lengths = [len(x) + longer * (i % 2) for i, x in enumerate(X)]
     return [rng.integers(-4, 5, size=(n, n_context_dims)) / 2.0 for n in lengths]
+
+
+# ------------------------------------------------------------------ what data determine
+#
+# Data determine a layer on a domain iff the features of the domain lie in the span of theirs: an
+# exact rank says so.  A domain is "real", "boolean" or "one_hot".
+
+
+def some_tokens(
+    domain: str, shape: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Random tokens (n, d) of a domain, integers."""
+    if domain == "boolean":
+        return rng.choice([-1.0, 1.0], size=shape)
+    if domain == "one_hot":
+        return np.eye(shape[1])[rng.integers(shape[1], size=shape[0])]
+    return rng.integers(-9, 10, size=shape).astype(np.float64)
+
+
+def spanning(
+    domain: str, form: Fields, n_dims: int, n_context_dims: int | None = None,
+    lengths: tuple[int, int] = (1, 6), seed: int = 99,
+) -> fmpq_mat:  # fmt: skip
+    """Features of so many random sequences of a domain that they span those of all of it."""
+    form, rng = {**DEFAULTS, **form}, np.random.default_rng(seed)
+    width = n_dims if n_context_dims is None else n_context_dims
+    n_queries = len(labels(form["query"], n_dims, form["bias"]))
+    wanted = (n_scales(form) * len(pairs(form, width)) + 1) * (n_queries + 1)
+    rows: list[list[fmpq]] = []
+    if domain == "one_hot" and n_context_dims is None and lengths[0] <= 2 <= lengths[1]:
+        every = [np.eye(n_dims)[[a, b]] for a in range(n_dims) for b in range(n_dims)]
+        rows += exact_design(every, form).tolist()  # a pair of symbols may be drawn late
+    while len(rows) < 2 * wanted + 20:
+        n = int(rng.integers(lengths[0], lengths[1] + 1))
+        x = some_tokens(domain, (n, n_dims), rng)
+        z = None if n_context_dims is None else [some_tokens(domain, (n, n_context_dims), rng)]
+        rows += exact_design([x], form, z).tolist()
+    return fmpq_mat(rows)
+
+
+def rank_of(*tables: fmpq_mat) -> int:
+    """The exact rank of the rows of all tables together."""
+    return int(fmpq_mat([row for each in tables for row in each.tolist()]).numer_denom()[0].rank())
+
+
+def wrong_claims(
+    certificate: Any, psi: fmpq_mat, everywhere: fmpq_mat, real: fmpq_mat | None = None
+) -> list[str]:
+    """What exact arithmetic contradicts in a certificate of data whose numbers are exact.
+
+    psi : the features of the data; everywhere : those of its domain, and ``real`` of all inputs
+    """
+    rank, found = rank_of(psi), []
+    truths = {"verdict": rank_of(psi, everywhere) == rank}
+    if real is not None:
+        truths["verdict_on_real_inputs"] = rank_of(psi, real) == rank
+    for name, determined in truths.items():
+        verdict = getattr(certificate, name)
+        if verdict != "undecided" and (verdict == "identifiable") != determined:
+            found.append(f"{name} {verdict}")
+    if certificate.dimension not in (None, rank_of(everywhere)):
+        found.append(f"dimension {certificate.dimension}, not {rank_of(everywhere)}")
+    exact = certificate.identifiable or certificate.method in ("exact", "count")
+    if exact and certificate.rank not in (None, rank):
+        found.append(f"rank {certificate.rank}, not {rank}")
+    if certificate.verdict == "not_identifiable" and isinstance(certificate.direction, tuple):
+        direction = fmpq_mat([[fmpq(entry)] for entry in certificate.direction])
+        if (psi * direction).rank() != 0:
+            found.append("a direction that the data see")
+        if (everywhere * direction).rank() == 0:
+            found.append("a direction that shows nowhere")
+    return found
+
+
+def witness_fails(
+    witness: Any, X: Sequence[NDArray], form: Fields, contexts: Sequence[NDArray] | None = None
+) -> list[str]:
+    """What does not hold of a witness, by literal forward passes of both of its layers."""
+    one, other = fields_of_layer(witness.layer_a), fields_of_layer(witness.layer_b)
+
+    def apart(x: NDArray, z: NDArray | None) -> float:
+        return float(np.abs(forward(one, x, form, z) - forward(other, x, form, z)).max())
+
+    shown = apart(witness.input, witness.context)
+    agreed = max(apart(x, None if contexts is None else contexts[i]) for i, x in enumerate(X))
+    found = [] if abs(shown - witness.difference) <= 1e-6 * shown else ["difference"]
+    return found + ["shows nothing"] * (shown < 0.1) + ["seen by the data"] * (agreed > 1e-6)

@@ -7,7 +7,7 @@ row).  Once every direction is seen, steps raise the smallest eigenvalue instead
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import UNDECIDED
+from polyattn.certify.verified.spectrum import second_moment
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.numerics.arrays import require_float64
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
@@ -208,8 +209,10 @@ class _Search:
         return self._smallest(self.gram + rows @ rows.T, self.weight + rows.shape[1])
 
     def _smallest(self, gram: NDArray, weight: float) -> float:
-        """lambda_min of Lambda_D on the representatives, tokens as they are."""
+        """lambda_min of Lambda_D on the domain, tokens as they are: as certificates state it."""
+        known = self.evidence
+        sums = replace(known.gram, matrix=gram, total_weight=weight)
         # Rounding may show one below zero.
-        smallest = max(0.0, float(np.linalg.eigvalsh(gram / weight)[0]))
+        smallest = max(0.0, float(np.linalg.eigvalsh(second_moment(sums, known.space))[0]))
         with np.errstate(over="ignore", under="ignore"):
             return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))

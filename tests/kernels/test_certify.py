@@ -1,0 +1,492 @@
+"""Inside certificates: proofs trust no routine, and bounds of rounding are never below its errors.
+
+These tests speak of inner modules because public calls reach a false proof only by bad luck: they
+spoil factors and directions, and measure errors against rational arithmetic.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from math import gcd
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import polyattn as pa
+from polyattn.certify import minimiser, unseen
+from polyattn.certify.bounds import _solved
+from polyattn.certify.check import features as checked
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.exact import integers
+from polyattn.certify.exact import rank as ranks
+from polyattn.certify.exact.feature_rows import FeatureRows
+from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
+from polyattn.certify.minimiser import minimise
+from polyattn.certify.unseen import _movements, effect_if_unseen
+from polyattn.certify.verified import gram as gram_proofs
+from polyattn.certify.verified import spectrum, triangular
+from polyattn.certify.verified.gram import Definite, Gram, gram_of
+from polyattn.certify.verified.rounding import feature_depth, gamma, longest
+from polyattn.certify.verified.sizes import row_pieces
+from polyattn.form import Layout
+from polyattn.form.pairs import unfold_coef
+from polyattn.sequences import as_batch
+from polyattn.stats.rows import Rows
+
+pytestmark = pytest.mark.kernel
+PRIME = next(primes())
+SUMS = (pa.Moments, pa.TriangularFactor)
+
+
+def evidence_of(X):
+    return pa.certify(X, method="float").evidence
+
+
+@pytest.fixture
+def generic():
+    return evidence_of(np.random.default_rng(0).standard_normal((90, 4, 3)))
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """Tokens in a plane, of which no rank of the numbers as they are is known to be deficient."""
+    monkeypatch.setattr(unseen, "leave_open", lambda *_: False)
+    rng = np.random.default_rng(0)
+    return evidence_of(rng.standard_normal((60, 4, 2)) @ rng.standard_normal((2, 3)))
+
+
+# Floating point: wrong factors and directions prove nothing -------------------------------------
+
+
+@pytest.mark.parametrize("spoil", [0.99, 1.01, 1e-3, 1e3])
+def test_a_wrong_cholesky_factor_proves_nothing(generic, flat, monkeypatch, spoil):
+    true = gram_proofs.lapack.dpotrf
+    assert gram_proofs.prove_definite(generic.gram) is not None
+    assert gram_proofs.prove_definite(flat.gram) is None
+
+    def wrong(*arguments, **options):
+        factor, failed = true(*arguments, **options)
+        return factor * spoil, failed
+
+    monkeypatch.setattr(gram_proofs.lapack, "dpotrf", wrong)
+    assert gram_proofs.prove_definite(generic.gram) is None
+    # LAPACK says no; a routine that always says yes does not help.
+    yes = (np.eye(flat.space.dimension, order="F"), 0)
+    monkeypatch.setattr(gram_proofs.lapack, "dpotrf", lambda *_, **__: yes)
+    assert gram_proofs.prove_definite(flat.gram) is None
+
+
+def test_any_preconditioner_is_allowed_and_a_bad_one_proves_nothing(generic, monkeypatch):
+    rows, space, triangle = generic.rows, generic.space, generic.triangle
+    proof = triangular.prove_independent(rows, space, triangle)
+    condition = np.linalg.cond(triangle.factor)
+    assert 0.0 < proof.rounding < 1000.0 * condition * oracle.EPS
+    assert 1.0 - proof.rounding - 1e-12 < proof.least < 1.0
+    true = triangular.lapack.dtrtri
+    for spoil in (1.5, 0.3):
+        wrong = lambda factor, spoil=spoil: (true(factor)[0] * spoil, 0)  # noqa: E731
+        monkeypatch.setattr(triangular.lapack, "dtrtri", wrong)
+        assert triangular.prove_independent(rows, space, triangle) is None
+
+
+def test_an_unseen_direction_must_be_within_rounding(flat):
+    direction = flat.null_basis[:, 0]
+    effect = effect_if_unseen(flat, direction)
+    least = 0.0
+    for piece in row_pieces(flat.rows, flat.space, normalised=True):
+        phi = np.abs(piece.features(flat.space))
+        sizes = gamma(feature_depth(Layout.plain(3), 4)) * piece.magnitudes(flat.space)
+        least += np.sum((np.abs(direction) @ (sizes + gamma(18) * phi)) ** 2)
+    assert np.sqrt(least) <= effect < 1e-13
+    seen = direction + 1e-9 * flat.triangle.scale
+    assert effect_if_unseen(flat, seen / np.linalg.norm(seen / flat.triangle.scale)) is None
+    vars(flat)["tolerance"] = effect / 100
+    assert effect_if_unseen(flat, direction) is None
+
+
+def test_movements_are_derivatives():
+    """Of one token alone the output is a cubic form f, and moves by sum |x_j df/dx_j|."""
+    rng = np.random.default_rng(0)
+    direction, x, step = rng.standard_normal(18), rng.standard_normal(3), 1e-6
+
+    def output(token):
+        return oracle.design([token[None]], {})[0] @ direction
+
+    slopes = [(output(x + h) - output(x - h)) / (2 * step) for h in step * np.eye(3)]
+    pairs = np.outer(x, x)[np.triu_indices(3)]
+    forms = unfold_coef(direction.reshape(1, -1, 3))[0]
+    moved = _movements(forms, pairs[:, None], x[:, None], np.ones(3, dtype=bool))
+    assert moved[0] == pytest.approx(np.sum(np.abs(slopes * x)), rel=1e-6)
+
+
+def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
+    proof = gram_proofs.prove_definite(generic.gram, shift=1e-3)
+    left = np.linalg.eigvalsh(generic.gram.scaled(proof.scale) - proof.factor.T @ proof.factor)[0]
+    assert 0 < proof.margin <= left <= 1e-3 * (1 + 1e-9)
+    assert gram_proofs.prove_definite(generic.gram, shift=2.0) is None
+
+
+def test_sums_near_the_smallest_numbers_prove_nothing():
+    """Below 2^-960 products come near the smallest numbers there are."""
+    for power, proves in ((2.0**-950, True), (2.0**-970, False)):
+        powers = np.array([1.0, power])
+        gram = Gram(np.diag(powers), powers, n_roundings=4, feature_depth=6, total_weight=4.0)
+        assert (gram_proofs.prove_definite(gram) is not None) == proves
+    powers = np.full(3, 2.0**-950)
+    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
+    assert gram.keeps_digits
+    assert not replace(gram, largest=2.0**40).keeps_digits
+    assert not replace(gram, n_roundings=2**60).keeps_digits
+
+
+# Floating point: bounds of rounding -------------------------------------------------------------
+
+
+def test_errors_of_many_operations():
+    """k u / (1 - k u), and nothing is known from k u = 1/2 on; each further operation counts."""
+    for operations, error in ((2**51, 1 / 3), (2**50, 1 / 7), (2**52, np.inf)):
+        assert gamma(operations) == pytest.approx(error, rel=1e-15)
+    for more, part in product(({"n_roundings": 101}, {"feature_depth": 15}), (0, 1)):
+        powers, magnitudes = np.full(3, 1.0 - part), np.full(3, 1.0 * part)
+        gram = Gram(np.diag(powers), magnitudes, 100, 14, total_weight=100.0)
+        before, after = gram.error(np.ones(3)), replace(gram, **more).error(np.ones(3))
+        assert after > before if part == 0 or "feature_depth" in more else after == before
+    powers = np.array([1.0, 2.0, 0.5])
+    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
+    more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
+    assert more == pytest.approx(2.0 * gamma(32 * 3 * 4 * 2 * 101) * 3.5, rel=1e-5)
+
+
+def test_what_rounding_may_have_added_is_taken_off():
+    """At sizes where rounding bounds are no longer small: sigma^2 >= 1 - away - rounding."""
+    square = np.array([[1.0, 0.125], [0.0, 1.0]], order="F")
+    n_rows, power, doubt = 2**50, 0.25, 0.0625
+    proof = triangular._judge(square, doubt, power, n_rows)
+    left = np.sqrt(1.0 - np.linalg.norm([0.125, 0.125]) - gamma(n_rows) * power)
+    assert proof.least <= left - np.sqrt(doubt)
+    assert proof.least == pytest.approx(left - 0.25, rel=1e-5)
+    assert triangular._judge(square, 0.9, power, n_rows) is None
+
+
+def test_doubt_about_a_feature_counts_by_the_margin():
+    """z^T M^-1 z for every z within the doubt, M = R^T R + margin I, R nearly singular."""
+    rng = np.random.default_rng(0)
+    factor = np.triu(rng.standard_normal((3, 3))) * 1e-3
+    proof = Definite(np.ones(3), factor, margin=1e-2, rounding=0.0)
+    inverted = np.linalg.inv(factor.T @ factor + 1e-2 * np.eye(3))
+    scaled, doubt = 1e-6 * rng.standard_normal((3, 50)), np.full((3, 50), 0.5)
+    bound = _solved(proof, scaled, doubt)
+    for signs in np.array(list(product((-1, 1), repeat=3))):
+        z = scaled + doubt * signs[:, None]
+        assert np.all(np.einsum("ir,ij,jr->r", z, inverted, z) <= bound**2)
+    assert np.all(bound**2 <= 3 * 0.25 / 1e-2 * 1.1)
+
+
+def as_objects(matrix):
+    """A table of rationals as an array of fractions."""
+    return np.array([[Fraction(int(v.p), int(v.q)) for v in row] for row in matrix.tolist()])
+
+
+SLANTED = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]])
+ERRING = {
+    "plain": {}, "coordinates": {"key": [0], "value": [1]},
+    "decays": {"mode": "causal", "key": [0], "value": [1], "query": [0, 2], "decay": [0.3, 0.9]},
+    "window": {"mode": "causal", "key": [0], "value": [1], "window": 2, "decay": 0.7,
+               "include_query": False},
+    "full": {"mode": "full", "key": [0], "value": [1], "query": SLANTED, "mean": True},
+    "others": {"mode": "full", "key": [0], "value": [1], "include_query": False, "skip": True},
+    "matrix": {"key": SLANTED, "value": [0], "query": [1], "bias": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRING)
+def test_errors_of_features_and_of_their_sums_are_within_their_bounds(name):
+    """Against rational arithmetic; sums that cancel err by much of themselves."""
+    fields, rng = ERRING[name], np.random.default_rng(7)
+    X = rng.integers(-(2**48), 2**48, (9, 4, 3)) * 2.0**-48
+    form = pa.Form(**fields)
+    for cancelling in (False, True):
+        if cancelling:
+            X[:, 1] = X[:, 0] * [1.0, -1.0, 1.0]
+            X[:, 3] = X[:, 2] * [-1.0, 1.0 + 2.0**-30, 1.0]
+        psi = as_objects(oracle.exact_design(X, fields))
+        sums = pa.Moments(3, form=form).update(X)
+        gram = gram_of(sums, FeatureSpace.whole(sums.layout))
+        scale = [Fraction(each) for each in gram.scale]
+        apart = (gram.matrix * np.array([Fraction(1)]) - psi.T @ psi) * scale
+        apart = (apart * np.array(scale)[:, None]).astype(float)
+        assert np.linalg.norm(apart, 2) <= gram.error(gram.scale)
+        # The features themselves.
+        rows = Rows.build(X, None, form)
+        space, power = FeatureSpace.whole(rows.layout), Fraction(8) ** (rows.token_exponent or 0)
+        bound, pieces = (
+            gamma(feature_depth(rows.layout, longest(rows))),
+            list(row_pieces(rows, space)),
+        )
+        phi = np.concatenate([piece.features(space) for piece in pieces], axis=1)
+        sizes = np.concatenate([piece.magnitudes(space) for piece in pieces], axis=1)
+        errors = np.abs(phi * np.array([power]) - psi.T).astype(float)
+        assert np.all(errors <= sizes * bound * float(power) * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_magnitudes_are_sums_of_absolute_values(kind):
+    """Weighted, and merged from shards in units of their own."""
+    rng = np.random.default_rng(15)
+    X = rng.standard_normal((9, 4, 3)) * 2.0 ** np.array([60, 61, 62] * 3)[:, None, None]
+    weights = rng.uniform(0.5, 2.0, 9)
+    for name in ("coordinates", "decays", "window", "full", "matrix"):
+        fields = ERRING[name]
+        sums = kind(3, form=pa.Form(**fields)).update(X[:4], sample_weight=weights[:4])
+        sums = sums + kind(3, form=pa.Form(**fields)).update(X[4:], sample_weight=weights[4:])
+        plain = {key: np.abs(v) if isinstance(v, np.ndarray) else v for key, v in fields.items()}
+        psi = np.ldexp(oracle.design(np.abs(X), plain), -3 * sums.token_exponent)
+        total = np.repeat(weights, len(psi) // 9) @ psi**2
+        if "bias" not in fields:  # constants have such units, too
+            np.testing.assert_allclose(sums.scaled_magnitudes(), total, rtol=1e-12)
+        assert np.all(np.isfinite(sums.scaled_magnitudes()))
+
+
+def test_magnitudes_on_a_domain_are_those_of_its_sums():
+    X = np.random.default_rng(2).choice([-1.0, 1.0], (90, 4, 3))
+    rows, sums = Rows.build(X, None, pa.Form()), pa.Moments(3).update(X)
+    space = pa.domains.Boolean().space(rows.layout)
+    of_rows, of_sums = gram_of(rows, space), gram_of(sums, space)
+    size = 64.0 ** (sums.token_exponent - (rows.token_exponent or 0))
+    np.testing.assert_allclose(of_rows.magnitudes, size * of_sums.magnitudes, rtol=1e-12)
+    np.testing.assert_allclose(of_rows.matrix, size * of_sums.matrix, rtol=1e-12)
+
+
+def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch):
+    rng = np.random.default_rng(0)
+    orthonormal, _ = np.linalg.qr(rng.standard_normal((60, 60)))
+    monkeypatch.setattr(spectrum, "DENSE_SIZE", 20)
+    for sign in (1, -1):
+        values = np.geomspace(1e-6, 2.0, 60)
+        values[0] *= sign
+        matrix = (orthonormal * values) @ orthonormal.T
+        assert spectrum.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
+        assert spectrum.largest(matrix) == pytest.approx(2.0, rel=1e-6)
+
+
+# Exact arithmetic -------------------------------------------------------------------------------
+
+
+def rows_of(X, mode="last", bias=False):
+    layout = Layout.plain(X[0].shape[1], mode, bias)
+    return FeatureRows(as_batch(X, keep_integers=True), np.arange(layout.n_features), layout)
+
+
+def unseen_by(rows, vector):
+    """Whether psi . v = 0 for every row, by python-flint."""
+    form = {"mode": rows.mode, "bias": rows.layout.form.bias}
+    psi = oracle.exact_design(list(rows.batch), form)
+    return (psi * oracle.fmpq_mat([[oracle.fmpq(entry)] for entry in vector])).rank() == 0
+
+
+@pytest.mark.parametrize("kind", ["Boolean", "units", "uint64", "float", "large"])
+def test_a_vector_off_by_one_is_refused(kind):
+    rng = np.random.default_rng(15)
+    X = {
+        "Boolean": rng.choice([-1.0, 1.0], (4, 3, 2)),
+        "units": rng.integers(-8, 9, (4, 3, 2)) / 4.0 * [1.0, 2.0**32],
+        "uint64": rng.integers(0, 2**64, (4, 3, 2), dtype=np.uint64) | np.uint64(1),
+        "float": rng.standard_normal((4, 3, 2)),
+        "large": 1e150 * rng.integers(-3, 4, (4, 3, 2)),
+    }[kind]
+    rows = rows_of(X)
+    vector = ranks.null_vector(rows, ranks.exact_rank(rows))
+    wrong = [[v + (i == place) for i, v in enumerate(vector)] for place in range(6)]
+    assert unseen_by(rows, vector)
+    assert gcd(*vector) == 1
+    assert integers.annihilated(rows, [vector, *wrong]).tolist() == [True] + [False] * 6
+
+
+def test_both_checks_of_vectors_agree_in_portions_of_any_size(monkeypatch):
+    rows = rows_of(np.random.default_rng(16).integers(-5, 6, (4, 3, 2)), bias=True)
+    vectors = ranks.null_space(rows, ranks.exact_rank(rows))
+    long = [[7**200 * v for v in vector] for vector in vectors]
+    wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in long]
+    every = [*vectors, *long, *wrong]
+    expected = [unseen_by(rows, vector) for vector in every]
+    assert expected == [True] * (2 * len(vectors)) + [False] * len(wrong)
+    assert integers._by_limbs(rows, every).tolist() == expected
+    assert integers._by_primes(rows, every).tolist() == expected
+    for numbers in (1, 100):
+        monkeypatch.setattr(integers, "VECTOR_NUMBERS", numbers)
+        assert integers.annihilated(rows, every).tolist() == expected
+
+
+def test_limbs_are_used_while_their_sums_are_exact(monkeypatch):
+    """Products of features, limbs of 8 bits and all columns have to stay below 2^53."""
+    used = []
+    for name in ("_by_limbs", "_by_primes"):
+        true = getattr(integers, name)
+        spy = lambda *given, name=name, true=true: used.append(name) or true(*given)  # noqa: E731
+        monkeypatch.setattr(integers, name, spy)
+    for bits in range(2, 18):
+        tokens = np.random.default_rng(bits).integers(-(2**bits) + 1, 2**bits, (9, 2, 3))
+        tokens[0, 0] = [2**bits - 1, 1, 3]
+        integers.annihilated(rows_of(tokens), [[1] * 18])
+        largest = np.abs(oracle.design(tokens.astype(float), {})).max()
+        # The bound is a few bits above the largest product: what it lets pass is exact.
+        assert largest * 255 * 18 < 2**53 or used[-1] == "_by_primes"
+        assert used[-1] == "_by_limbs" or largest * 255 * 18 * 2**8 > 2**53
+
+
+def test_no_power_of_two_and_no_multiple_of_a_prime_is_taken_for_zero():
+    one = rows_of(np.ones((1, 2, 1)))  # psi = 2
+    vectors = [[sign * 2**power] for power in (7, 8, 15, 16, 31, 63, 64) for sign in (1, -1)]
+    assert not integers.annihilated(one, vectors).any()
+    rows = rows_of(np.random.default_rng(17).integers(1, 4, (9, 2, 2)))
+    huge = [[PRIME * (i == 0) for i in range(6)]]
+    assert not integers.annihilated(rows, huge)[0]
+    assert not integers._by_primes(rows, huge)[0]
+
+
+def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
+    tokens = np.random.default_rng(19).integers(-9, 10, (40, 3, 2))
+    for X, rank in ((tokens * PRIME, 0), (tokens * [1, PRIME], None)):
+        rows = rows_of(X)
+        unlucky = ranks.exact_rank(rows, prime=PRIME)
+        assert unlucky.rank == rank or (rank is None and unlucky.rank < 6)
+        assert ranks.null_vector(rows, unlucky) is None
+        assert ranks.exact_rank(rows).rank == 6
+    # Rank 6 that looks like 5 to the prime: what is lifted solves five rows, and not the others.
+    rows = rows_of(tokens)
+    five = ranks.ExactRank(6, PRIME)
+    five.independent = ranks.exact_rank(rows).independent[:5]
+    found = np.concatenate([block.features() for block in rows.summaries(PRIME)])
+    five.absorb(found[five.independent])
+    assert five.rank == 5
+    assert ranks.null_vector(rows, five) is None
+    assert ranks.null_space(rows, five) is None
+    # Entries that vanish modulo the prime.
+    rows = rows_of(np.random.default_rng(22).integers(-9, 10, (10, 3, 3)))
+    for n_zeros in (1, 7):
+        known = ranks.exact_rank(rows)
+        known.coefficients[:n_zeros, 0] = 0.0
+        assert unseen_by(rows, ranks.null_vector(rows, known))
+    rows = rows_of(np.random.default_rng(18).choice([-1, 1], (50, 3, 2)))
+    known, true = ranks.exact_rank(rows), integers.reconstruct
+
+    def wrong(residues, modulus):
+        right = true(residues, modulus)
+        return right and [right[0] + 1, *right[1:]]
+
+    assert ranks.null_vector(rows, known) is not None
+    monkeypatch.setattr(integers, "reconstruct", wrong)
+    monkeypatch.setattr(ranks, "EFFORT", 1e4)
+    assert ranks.null_vector(rows, known) is None
+    assert ranks.null_space(rows, known) is None
+
+
+# Modulo a prime: the prover's tools, and the checker's ------------------------------------------
+
+
+def test_residues_are_centred_and_their_products_exact():
+    limit = 2**53 - 2**22
+    halves = [q * PRIME + PRIME // 2 + k for q in (0, 1, 2**30) for k in (-1, 0, 1, 2)]
+    edges = [limit // PRIME * PRIME + k for k in (-1, 0, 1)]
+    values = [s * v for v in (*edges, *halves, 0, limit) for s in (1, -1)]
+    centred = np.array([values], dtype=float)
+    centre(centred, PRIME)
+    assert np.abs(centred).max() <= PRIME // 2 + 2
+    assert all((a - int(b)) % PRIME == 0 for a, b in zip(values, centred[0], strict=True))
+    rng = np.random.default_rng(9)
+    left = rng.choice([-1.0, 1.0], (3, 5000)) * (PRIME // 2 + 2)
+    expected = left.astype(object) @ np.abs(left).T.astype(object) % PRIME
+    np.testing.assert_array_equal(
+        multiply(left, np.abs(left).T, PRIME) % PRIME, expected.astype(float)
+    )
+    matrix = rng.integers(-9, 10, (70, 70)).astype(float)
+    np.testing.assert_array_equal(multiply(inverse(matrix, PRIME), matrix, PRIME), np.eye(70))
+    matrix[:, 0] = 0
+    assert inverse(matrix, PRIME) is None
+
+
+def test_primes_are_primes():
+    some = [prime for prime, _ in zip(primes(), range(50), strict=False)]
+    assert some == sorted(set(some), reverse=True)
+    assert some[0] < LARGEST
+    assert all(all(prime % k for k in range(2, 2048)) for prime in some)
+    small = [n for n in range(200) if checked.is_prime(n)]
+    assert small == [n for n in range(3, 200) if all(n % k for k in range(2, n))]
+    assert checked.is_prime(checked.LARGEST_PRIME)
+    assert not checked.is_prime(2**31 - 1)
+    drawn = {checked.random_prime(np.random.default_rng(i), 4194319) for i in range(20)}
+    assert len(drawn) == 20
+    assert min(drawn) > 1 << 22
+
+
+@pytest.mark.parametrize("shape", [(300, 70), (70, 150), (130, 130)])
+def test_echelons_of_both_know_ranks_null_vectors_and_spans(shape):
+    rng = np.random.default_rng(10)
+    for rank, density in product((1, 40, 64), (0.02, 1.0)):
+        left, right = rng.integers(-3, 4, (shape[0], rank)), rng.integers(-3, 4, (rank, shape[1]))
+        rows = (left @ (right * (rng.random(right.shape) < density))).astype(float)
+        true = np.linalg.matrix_rank(rows)
+        echelon = Echelon(shape[1], PRIME)
+        found = np.concatenate([echelon.absorb(rows[:50]), 50 + echelon.absorb(rows[50:])])
+        assert len(found) == echelon.rank == true
+        assert np.linalg.matrix_rank(rows[found]) == true
+        assert not echelon.reduce(rows).any()
+        vectors = echelon.null_vectors(np.eye(len(echelon.free)))
+        np.testing.assert_array_equal(vectors[echelon.free], np.eye(len(echelon.free)))
+        assert not multiply(rows, vectors, PRIME).any()
+        prime = checked.random_prime(rng)
+        assert checked.rank_of(checked.reduce(rows.copy(), prime), prime) == true
+        inside = checked.reduce(rng.integers(-3, 4, (2, shape[0])) @ rows, prime)
+        outside = inside + (np.arange(shape[1]) == shape[1] - 1)
+        for more in (inside, outside):
+            both = np.concatenate([rows, more])
+            expected = (true, np.linalg.matrix_rank(both) == true)
+            assert checked.rank_and_span(both, 2, prime) == expected
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.uint64, np.float32, float])
+def test_residues_of_the_checker_are_those_of_the_exact_numbers(dtype):
+    rng, prime = np.random.default_rng(2), checked.random_prime(np.random.default_rng(3))
+    tokens = rng.standard_normal((40, 3)) * 10.0 ** rng.integers(-30, 30, (40, 3))
+    if np.dtype(dtype).kind in "iu":
+        ends = np.iinfo(dtype)
+        tokens = rng.integers(ends.min, ends.max, (40, 3), dtype=dtype, endpoint=True)
+    tokens = tokens.astype(dtype)
+    for number, residue in zip(
+        tokens.ravel(), checked.residues(tokens, prime).ravel(), strict=True
+    ):
+        exact = Fraction(number.item())
+        assert (exact.numerator * pow(exact.denominator, -1, prime) - int(residue)) % prime == 0
+
+
+@given(st.lists(st.fractions(min_value=-99, max_value=99, max_denominator=12), min_size=1))
+def test_fractions_come_back(fractions):
+    modulus = PRIME**9
+    residues = [f.numerator * pow(f.denominator, -1, modulus) for f in fractions]
+    found = integers.reconstruct(residues, modulus)
+    scale = next((Fraction(i) / f for i, f in zip(found, fractions, strict=True) if f), 1)
+    assert found == [scale * f for f in fractions]
+    noise = np.random.default_rng(13).integers(0, PRIME, 9).tolist()
+    assert integers.reconstruct([1, *noise], PRIME) is None  # long ones are not guessed
+
+
+# The minimiser that audits compare with ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", oracle.MODES)
+@pytest.mark.parametrize("kind", oracle.KINDS)
+def test_the_minimiser_is_the_planted_one_from_every_source(kind, mode, monkeypatch):
+    known = oracle.planted(kind, {"mode": mode})
+    rows = Rows.build(known.X, known.Y, pa.Form(mode))
+    monkeypatch.setattr(minimiser, "FACTORED_NUMBERS", 0)
+    for found, squared in [
+        (minimise(rows), False), (minimise(pa.TriangularFactor.of(rows)), False),
+        (minimise(pa.Moments.of(rows)), True), (minimiser._from_kernel(rows), True),
+    ]:  # fmt: skip
+        assert found.rank == known.rank
+        assert oracle.relative_error(found.coef, known.coef) < known.tolerance(squared)
+        assert abs(found.risk - known.risk) <= found.rounding
+        assert found.rounding < 1e-6 * (1 + known.risk)

@@ -1,0 +1,407 @@
+"""What a certificate offers: bounds that nothing exceeds, witnesses, and data worth collecting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import polyattn as pa
+from polyattn.errors import InvalidInput
+
+MODES = oracle.MODES
+DELTA = 0.1
+
+
+def gaussian(n_sequences, n_tokens=3, n_dims=2, seed=0):
+    return np.random.default_rng(seed).standard_normal((n_sequences, n_tokens, n_dims))
+
+
+def flat(n_sequences=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n_sequences, 3, 2)) @ rng.standard_normal((2, 3))
+
+
+# Bounds -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, bias):
+    """Random pairs, and for every new input the pair that is worst there."""
+    rng, form = np.random.default_rng(0), {"mode": mode, "bias": bias}
+    X, fresh = rng.standard_normal((80, 3, 2)), 2.0 * rng.standard_normal((20, 4, 2))
+    found = pa.certify(X, mode, bias=bias)
+    psi, new = oracle.design(X, form), oracle.design(fresh, form)
+    root, excess = np.linalg.cholesky(oracle.second_moment(psi)), np.sqrt(0.25)
+    bound = np.reshape(found.bound(fresh, 0.75, 0.5), -1)
+    worst = np.reshape(found.bound(fresh, 0.75, 0.5, kind="worst_case"), -1)
+    assert np.all(bound <= worst * (1 + 1e-9))
+    sizes = np.linalg.norm(new, axis=1)
+    smallest = np.linalg.eigvalsh(oracle.second_moment(psi))[0]
+    expected = 2.0 * excess * sizes / np.sqrt(smallest)
+    assert np.all(worst >= expected * (1 - 1e-9))
+    assert np.all(worst <= 1.01 * expected)
+
+    def differences(directions):
+        """Coefficients P - P* of risk exactly 0.75 where the least risk is 0.5."""
+        unit = directions / np.linalg.norm(directions, axis=0)
+        return np.linalg.solve(root.T, excess * unit)
+
+    one, other = (differences(rng.standard_normal((len(root), 200))) for _ in range(2))
+    assert np.all(np.abs(new @ (one - other)) <= bound[:, None])
+    steepest = differences(np.linalg.solve(root, new.T))
+    apart = np.einsum("rp,pr->r", new, 2 * steepest)
+    np.testing.assert_allclose(apart, bound, rtol=1e-6)
+    assert np.all(apart <= bound * (1 + 1e-12))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_layers_fitted_to_noisy_data_obey_the_bound(seed):
+    """Several outputs and true risks: ridge fits of different strength are near-minimisers."""
+    rng = np.random.default_rng(seed)
+    X, fresh = rng.standard_normal((60, 3, 2)), 3 * rng.standard_normal((9, 5, 2))
+    Y = rng.standard_normal((60, 2))
+    best, found = pa.fit(X, Y), pa.certify(X)
+    fits = [pa.fit(X, Y, ridge=ridge) for ridge in (10.0, 1000.0)]
+    risks = [float(np.mean(np.sum((fit.predict(X) - Y) ** 2, axis=1))) for fit in fits]
+    bound = found.bound(fresh, max(risks), best.risk)
+    for a, b in ((fits[0], fits[1]), (fits[0], best), (fits[1], best)):
+        apart = np.linalg.norm(a.predict(fresh) - b.predict(fresh), axis=1)
+        assert np.all(apart <= bound * (1 + 1e-9) + 1e-12)
+
+
+def test_bounds_have_the_shape_of_outputs_and_scale_as_risks_do():
+    X = gaussian(100)
+    last, causal = pa.certify(X), pa.certify(X, "causal")
+    assert last.bound(X[:5], 1.0).shape == (5,)
+    assert causal.bound(X[:5], 1.0).shape == (5, 3)
+    assert causal.bound(X[0], 1.0).shape == (3,)
+    assert isinstance(last.bound(X[0], 1.0), float)
+    ragged = causal.bound([X[0], X[1, :2]], 1.0)
+    assert [len(rows) for rows in ragged] == [3, 2]
+    np.testing.assert_allclose(ragged[0], causal.bound(X[0], 1.0), rtol=1e-12)
+    np.testing.assert_allclose(2 * last.bound(X, 0.25), last.bound(X, 1.0), rtol=1e-12)
+    assert np.all(last.bound(X, 0.5, 0.5) == 0)
+    for scale in (1e-60, 1e60):
+        scaled = pa.certify(scale * X).bound(scale * X[:5], 1.0)
+        np.testing.assert_allclose(scaled, last.bound(X[:5], 1.0), rtol=1e-6)
+    sums = pa.Moments(2).update(X)
+    from_sums = pa.certify(statistics=sums).bound(X[:5], 1.0)
+    np.testing.assert_allclose(from_sums, last.bound(X[:5], 1.0), rtol=1e-6)
+
+
+def test_a_bound_is_infinite_where_nothing_is_proved():
+    X = np.random.default_rng(0).choice([-1, 1], size=(300, 3, 3))
+    found = pa.certify(X, domain="boolean")
+    bound, worst = (found.bound(X[:9], 0.1, kind=kind) for kind in ("leverage", "worst_case"))
+    assert np.all(np.isfinite(bound) & (bound <= worst))
+    with pytest.raises(InvalidInput, match="domain"):
+        found.bound(0.5 * X[:9], 0.1)
+    assert np.all(np.isinf(pa.certify(X).bound(X[:9], 0.1)))
+    near = gaussian(90, 4, 3)
+    near[..., 2] = near[..., 1] + 1e-3 * near[..., 2]
+    # Full rank is proved, but no inverse in float64 is.
+    assert pa.certify(near).identifiable
+    assert np.all(np.isinf(pa.certify(near).bound(near[:3], 0.1)))
+    wide = pa.certify(gaussian(5, 3, 40))
+    assert np.all(np.isinf(wide.bound(gaussian(5, 3, 40), 1.0, noise=1.0, n_outputs=1)))
+
+
+# Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
+
+
+def printed(excess, lambda_min, tokens):
+    """The right side of equations (22) and (58): excess ||Z||_F^6 / lambda_min."""
+    return excess * np.sum(tokens**2) ** 3 / lambda_min
+
+
+def noisy(seed, kind, n_rows=90):
+    """Sequences, targets of a layer plus noise (n_rows, 2) that is bounded by 1, and the noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, 3, 2))
+    if kind == "uniform":
+        noise = rng.uniform(-1, 1, (n_rows, 2)) / np.sqrt(2)
+    else:
+        noise = rng.choice([-1.0, 1.0], (n_rows, 2)) / np.sqrt(2)
+    if kind == "rare":
+        noise *= rng.random((n_rows, 1)) < 0.05
+    layer = pa.data.random_layer(2, n_outputs=2, mode="last", random_state=seed)
+    return X, layer(X) + noise, noise
+
+
+def followed(X, noise):
+    """||Pi zeta||^2: how much of the noise a fit follows."""
+    basis = np.linalg.qr(oracle.design(X, {}))[0]
+    return float(np.sum((basis.T @ noise) ** 2))
+
+
+def least_risk_said(found, X, risk, **noise):
+    """The least risk that a bound took for granted: bound = 2 sqrt((risk - least) leverage)."""
+    ratio = found.bound(X[0], risk, confidence=1 - DELTA, **noise) / found.bound(X[0], risk)
+    return risk * (1 - ratio**2)
+
+
+def test_the_printed_bound_fails_and_ours_is_attained():
+    """One token of one coordinate, F(z) = theta z^3, targets zero: theta = +-sqrt(eps)."""
+    X, eps = np.ones((1, 1, 1)), 0.01
+    apart, found = 2 * np.sqrt(eps), pa.certify(X)
+    assert found.lambda_min == pytest.approx(1.0)
+    assert apart**2 > 3 * printed(eps, found.lambda_min, X[0])
+    assert found.bound(X[0], eps) == pytest.approx(apart, rel=1e-6)
+    assert found.bound(X[0], eps) >= apart * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["signs", "uniform", "rare"])
+def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_said(kind):
+    failures, n_trials = 0, 40
+    for seed in range(n_trials):
+        X, Y, noise = noisy(seed, kind)
+        power = float(np.mean(np.sum(noise**2, axis=1)))
+        least = power - followed(X, noise) / len(X)  # exactly
+        found, given_noise = pa.certify(X), {"noise_power": power, "noise_bound": 1.0}
+        failures += least < least_risk_said(found, X, 2.0, **given_noise) - 1e-9
+        if seed < 3:
+            assert pa.fit(X, Y).risk == pytest.approx(least, rel=1e-9)
+            useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
+            assert useful == (kind == "signs")
+    assert failures <= DELTA * n_trials
+    # The printed log(1 / delta) has to grow with the number of features, which noise spreads over.
+    trials = [noisy(seed, kind) for seed in range(n_trials)]
+    missed = [followed(X, noise) > np.log(1 / DELTA) for X, _, noise in trials]
+    assert np.mean(missed) > DELTA or kind == "rare"
+
+
+def test_gaussian_noise_leaves_a_chi_square():
+    """Twenty rows more than features: the bound is missed in at most a tenth, and not by far."""
+    rng, n_rows, sigma = np.random.default_rng(0), 26, 0.5
+    X = rng.standard_normal((n_rows, 3, 2))
+    least = least_risk_said(pa.certify(X), X, 2.0, noise=sigma, n_outputs=2)
+    assert least > 0.1 * 2 * sigma**2
+    noises = sigma * rng.standard_normal((400, n_rows, 2))
+    true = np.array([np.mean(np.sum(z**2, axis=1)) - followed(X, z) / n_rows for z in noises])
+    assert np.mean(true < least) <= DELTA
+    assert np.mean(true < 1.5 * least) > DELTA  # and it cannot be much larger
+
+
+def test_the_least_risk_beside_noise_is_the_formula():
+    """And in other units of the targets, where confidence or the number of rows differ."""
+    t, X = np.log(1 / DELTA), gaussian(1000, 3, 2)
+    found = pa.certify(X)
+    for c in (1.0, 7.0, 1e-50):
+        said = least_risk_said(found, X, 4 * c * c, noise_power=3.5 * c * c, noise_bound=2 * c)
+        expected = 3.5 - 4 * (np.sqrt(6) + np.sqrt(8 * t)) ** 2 / 1000
+        assert said == pytest.approx(expected * c * c, rel=1e-6)
+        said = least_risk_said(found, X, 20 * c * c, noise=2 * c, n_outputs=3)
+        freedom = (1000 - 6) * 3
+        expected = 4 * (freedom - 2 * np.sqrt(freedom * t)) / 1000
+        assert said == pytest.approx(expected * c * c, rel=1e-6)
+    usual = {"noise_power": 0.5, "noise_bound": 1.0}
+    for n_rows in (6, 10):  # of so few rows noise may be all
+        few = pa.certify(X[:n_rows])
+        assert few.bound(X[0], 1.0, **usual) == pytest.approx(few.bound(X[0], 1.0))
+
+
+def test_weighted_sums_have_no_noise_by_position():
+    X, usual = gaussian(60), {"noise_power": 0.5, "noise_bound": 1.0}
+    weighted = pa.Moments(2).update(X, sample_weight=np.full(60, 2.0))
+    with pytest.raises(InvalidInput, match="weight"):
+        pa.certify(statistics=weighted).bound(X, 1.0, **usual)
+    plain = pa.certify(statistics=pa.Moments(2).update(X)).bound(X, 1.0, **usual)
+    np.testing.assert_allclose(plain, pa.certify(X).bound(X, 1.0, **usual), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"risk": -1.0}, "risk"),
+        ({"risk": np.nan}, "risk"),
+        ({"optimal_risk": 2.0}, "optimal_risk"),
+        ({"kind": "best"}, "kind"),
+        ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
+        ({"noise_power": 0.1}, "noise_bound"),
+        ({"noise_bound": 1.0}, "noise_power"),
+        ({"noise_power": 2.0, "noise_bound": 1.0}, "noise_power"),
+        ({"noise_power": -1.0, "noise_bound": 1.0}, "noise_power"),
+        ({"noise_power": 0.5, "noise_bound": np.inf}, "noise_bound"),
+        ({"noise_power": 0.5, "noise_bound": 1.0, "confidence": 1.0}, "confidence"),
+        ({"confidence": 7}, "confidence"),
+        ({"noise_power": 0.5, "noise_bound": 1.0, "optimal_risk": 0.1}, "optimal_risk"),
+        ({"noise_power": 0.5, "noise": 1.0, "n_outputs": 1}, "noise"),
+        ({"noise": 1.0}, "n_outputs"),
+        ({"noise": 1.0, "n_outputs": 0}, "n_outputs"),
+        ({"n_outputs": 2}, "noise_power"),
+        ({"noise": -1.0, "n_outputs": 1}, "noise"),
+        ({"risk": 0.1, "noise_power": 0.99, "noise_bound": 1.0}, "noise"),
+    ],
+)
+def test_misuse_of_bounds_is_refused_by_name(options, words):
+    with pytest.raises(InvalidInput, match=words):
+        pa.certify(gaussian(4000)).bound(**{"X": gaussian(3), "risk": 1.0} | options)
+
+
+# Witnesses --------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
+def test_two_layers_agree_on_deficient_data_and_differ_inside_the_domain(seed, mode, bias):
+    rng = np.random.default_rng(seed)
+    domain = str(rng.choice(["real", "boolean", "one_hot"]))
+    n_dims, n_tokens = int(rng.integers(2, 6)), int(rng.integers(1, 4))
+    X = [
+        oracle.some_tokens(domain, (n_tokens, n_dims - 1), rng) for _ in range(rng.integers(1, 25))
+    ]
+    copied = domain != "one_hot"  # the last coordinate is the first one, or the symbol is missing
+    X = [np.concatenate([x, copied * x[:, :1]], axis=1) for x in X]
+    found = pa.certify(X, mode, domain, bias=bias)
+    assert found.verdict == "not_identifiable"
+    witness = found.witness()
+    assert oracle.witness_fails(witness, X, {"mode": mode, "bias": bias}) == []
+    assert not pa.same_function(witness.layer_a, witness.layer_b)
+    if domain == "boolean":
+        assert np.all(np.abs(witness.input) == 1)
+    elif domain == "one_hot":
+        assert np.all(np.sort(witness.input, axis=1)[:, -1] == 1)
+        assert np.all(witness.input.sum(axis=1) == 1)
+
+
+def test_a_witness_has_a_length_of_the_domain():
+    for lengths, n_tokens in ((1, 1), (3, 3), ((4, 6), 4)):
+        X = np.tile(gaussian(1, n_tokens, 3), (30, 1, 1))
+        witness = pa.certify(X, domain=pa.domains.Real(lengths=lengths)).witness()
+        assert len(witness.input) == n_tokens
+        assert oracle.witness_fails(witness, X, {}) == []
+
+
+def test_one_of_the_layers_can_be_given():
+    X, layer = flat(), pa.data.random_layer(3, n_heads=2, mode="last", random_state=1)
+    witness = pa.certify(X).witness(layer)
+    assert witness.layer_a is layer
+    assert np.mean((witness.layer_b(X) - layer(X)) ** 2) < 1e-20
+    assert oracle.witness_fails(witness, X, {}) == []
+    with pytest.raises(InvalidInput, match="certificate"):
+        pa.certify(X).witness(pa.data.random_layer(3, mode="causal"))
+    with pytest.raises(InvalidInput, match="witness"):
+        pa.certify(gaussian(60)).witness()
+
+
+def test_symbols_that_are_seldom_together_are_found():
+    """One of 576 sequences of two tokens shows what is missing."""
+    every = [[a, b] for a in range(15) for b in range(15) if (a, b) != (14, 14)]
+    X = np.eye(15)[np.array(every)]
+    found = pa.certify(X, form=pa.Form(include_query=False), domain=pa.domains.OneHot(2))
+    assert (found.verdict, found.rank, found.dimension) == ("not_identifiable", 224, 225)
+    np.testing.assert_array_equal(found.witness().input.argmax(axis=1), [14, 14])
+
+
+# Next data --------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
+def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
+    rng = np.random.default_rng(seed)
+    name = str(rng.choice(["real", "boolean", "one_hot"]))
+    n_dims, n_tokens = int(rng.integers(2, 4 - bias)), int(rng.integers(2, 5))
+    lengths = n_tokens if rng.random() < 0.5 else None
+    domain = {"real": pa.domains.Real, "boolean": pa.domains.Boolean, "one_hot": pa.domains.OneHot}
+    domain = domain[name](lengths)
+    X = [oracle.some_tokens(name, (n_tokens, n_dims), rng) for _ in range(int(rng.integers(1, 40)))]
+    if name != "one_hot":
+        X = [np.concatenate([x[:, :-1], x[:, :1]], axis=1) for x in X]
+    before = pa.certify(X, mode, domain, bias=bias)
+    if before.identifiable or before.rank is None:
+        return
+    advice = before.next_data()
+    assert advice.complete
+    assert advice.indices is None
+    assert f"the {len(advice)} proposed" in advice.sentence
+    assert 0 < len(advice) <= before.dimension - before.rank
+    assert np.all(np.diff([before.rank, *advice.ranks]) > 0)
+    assert lengths is None or {len(x) for x in advice.sequences} == {n_tokens}
+    after = pa.certify([*X, *advice.sequences], mode, domain, bias=bias)
+    assert after.identifiable
+    assert after.rank == advice.ranks[-1]
+    if after.lambda_min is not None and after.lambda_min > 1e-9 * after.lambda_max:
+        assert after.lambda_min == pytest.approx(advice.lambda_min[-1], rel=1e-6)
+
+
+def test_advice_does_not_depend_on_the_size_of_tokens_nor_on_the_number_of_rows():
+    """Rounding grows with the rows: it must not be taken for something seen."""
+    for scale in (1e-6, 1e60):
+        X = scale * flat()
+        advice = pa.certify(X).next_data()
+        assert advice.complete
+        assert pa.certify([*X, *advice.sequences]).identifiable
+    for n_sequences, lengths in ((3000, None), (10000, 1)):
+        X = np.random.default_rng(0).choice([-1, 1], size=(n_sequences, lengths or 3, 3))
+        X[..., 0] = X[..., 1]
+        domain = pa.domains.Boolean(lengths)
+        before = pa.certify(X, domain=domain, bias=True)
+        advice = before.next_data()
+        assert before.verdict == "not_identifiable"
+        assert 0 < len(advice) <= before.dimension - before.rank
+        assert pa.certify([*X, *advice.sequences], domain=domain, bias=True).identifiable
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_candidates_are_chosen_from_the_pool(mode):
+    X, pool = flat(), [*flat()[:40], *gaussian(60, 3, 3, seed=1)]
+    before = pa.certify(X, mode)
+    advice = before.next_data(pool)
+    assert advice.complete
+    assert len(set(advice.indices)) == len(advice)
+    assert min(advice.indices) >= 40  # the others show nothing new
+    chosen = [pool[i] for i in advice.indices]
+    assert all(np.array_equal(a, b) for a, b in zip(chosen, advice.sequences, strict=True))
+    assert pa.certify([*X, *chosen], mode).identifiable
+    useless = pa.certify(X[:50], mode).next_data(X[50:])
+    assert (len(useless), useless.complete) == (0, False)
+    limited = before.next_data(n_sequences=1)
+    assert (len(limited), limited.complete) == (1, False)
+
+
+def test_identifiable_data_are_improved_by_the_best_candidate():
+    X = gaussian(40) * [1.0, 0.1]
+    before = pa.certify(X)
+    built = before.next_data(n_sequences=4)
+    # In the sum over rows: the mean also counts the rows that were added.
+    summed = np.array([before.lambda_min, *built.lambda_min]) * np.arange(40, 45)
+    assert np.all(np.diff(summed) > 0)
+    assert built.lambda_min[-1] > 10 * before.lambda_min
+    assert f"{built.lambda_min[-1]:.3g}" in built.sentence
+    for seed in range(8):
+        X, pool = gaussian(40, seed=seed), gaussian(8, seed=seed + 100)
+        after = [
+            np.linalg.eigvalsh(oracle.second_moment(oracle.design([*X, each], {})))[0]
+            for each in pool
+        ]
+        chosen = pa.certify(X).next_data(pool, n_sequences=1)
+        assert chosen.indices == [int(np.argmax(after))]
+        assert chosen.lambda_min[0] == pytest.approx(max(after), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_unitary_memory_needs_its_deficit_and_random_sequences_more():
+    """Rank 248 of 288: forty sequences suffice, and no fewer could."""
+    X = pa.data.associative_memory(2**12, 4, unitary=1.0, random_state=0).X
+    pool = pa.data.associative_memory(2000, 4, unitary=0.95, random_state=1).X
+    before = pa.certify(X)
+    for candidates in (None, pool):
+        advice = before.next_data(candidates)
+        assert advice.complete
+        assert len(advice) <= 40
+        assert pa.certify([*X, *advice.sequences]).identifiable
+    for count in (40, 200):
+        assert pa.certify([*X, *pool[:count]]).rank < 288
+
+
+def test_misuse_of_next_data_is_refused_by_name():
+    found = pa.certify(np.ones((9, 2, 3)), domain="boolean")
+    finite = pa.certify(np.ones((9, 2, 3)), domain=pa.domains.Finite(np.eye(3)[None]))
+    for certificate, arguments, words in (
+        (found, {"n_sequences": 0}, "n_sequences"), (found, {"n_sequences": -1}, "n_sequences"),
+        (found, {"candidates": np.zeros((3, 2, 3))}, "domain"),
+        (found, {"candidates": np.ones((3, 2, 2))}, "3 coordinates"), (finite, {}, "domain"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=words):
+            certificate.next_data(**arguments)

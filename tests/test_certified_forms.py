@@ -1,0 +1,475 @@
+"""Certificates of every form of layer, of contexts, of functions of tokens, and of token ids.
+
+The general certificate [yau2024: Lemma E.1]: outputs are linear in the coefficients of a form's
+features, and data whose features span those of the domain leave one minimiser.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import polyattn as pa
+from polyattn.errors import InvalidInput
+
+SUMS = (pa.Moments, pa.TriangularFactor)
+EXACT = {name: each for name, each in oracle.FORMS.items() if name != "own-function"}
+
+
+def some_data(form, n_context_dims, n_sequences=40, seed=1, n_dims=3, n_tokens=6):
+    """Normal sequences, enough of them, of two lengths, and their contexts or None."""
+    rng = np.random.default_rng(seed)
+    X = [rng.standard_normal((n_tokens - i % min(2, n_tokens), n_dims)) for i in range(n_sequences)]
+    if n_context_dims is None:
+        return X, None
+    longer = 0 if form.get("mode") == "causal" else 3
+    return X, [rng.standard_normal((len(x) + longer, n_context_dims)) for x in X]
+
+
+def enough(form, n_context_dims, seed=1):
+    p = oracle.spanning("real", form, 3, n_context_dims, lengths=(1, 1)).ncols()
+    few = form.get("mode", "last") != "last"
+    return some_data(form, n_context_dims, p // 2 + 20 if few else 2 * p + 20, seed)
+
+
+def outputs(layer, X, contexts):
+    found = layer(X) if contexts is None else layer(X, context=contexts)
+    return np.concatenate([np.reshape(each, -1) for each in found])
+
+
+# Verdicts ---------------------------------------------------------------------------------------
+
+
+@given(fields=oracle.forms(n_dims=2, exact=True), X=oracle.sequences(n_dims=2, exact=True),
+       repeat=st.integers(1, 4), method=st.sampled_from(["auto", "exact", "float"]))  # fmt: skip
+def test_no_verdict_is_wrong_whatever_the_form(fields, X, repeat, method):
+    """A handful of sequences, or several such handfuls: enough of them for some forms."""
+    form, n_context_dims = oracle.split_context(fields)
+    rng = np.random.default_rng(len(X))
+    X = [*X, *(np.roll(x, 1, axis=0) + rng.integers(-1, 2, x.shape) for x in X * (repeat - 1) ** 2)]
+    Z = oracle.contexts_for(X, form, n_context_dims)
+    psi = oracle.exact_design(X, form, Z)
+    everywhere = oracle.spanning("real", form, 2, n_context_dims)
+    found = pa.certify(X, form=pa.Form(**form), context=Z, method=method)
+    assert oracle.wrong_claims(found, psi, everywhere, everywhere) == [], found
+    assert found.n_features == psi.ncols()
+    assert method == "float" or found.verdict != "undecided"
+    assert pa.verify(found, X, context=Z)
+    if found.verdict == "not_identifiable":
+        witness = found.witness()
+        assert oracle.witness_fails(witness, X, form, Z) == []
+        assert (witness.context is None) == (Z is None)
+
+
+DAMAGES = {
+    "few": lambda x: x,
+    "a zero query": lambda x: np.where(np.arange(len(x))[:, None] == len(x) - 1, x * [1, 0, 1], x),
+    "a zero": lambda x: x * [0.0, 1.0, 1.0],
+    "twice": lambda x: x[:, [0, 1, 0]] * [1.0, 1.0, 2.0],
+    "a sum": lambda x: np.stack([x[:, 0], x[:, 1], x[:, 0] + x[:, 1]], axis=1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_data_are_judged_by_their_rank_in_every_form(damage):
+    """Numbers of few bits, so that all is exact; each form with one damage."""
+    rng = np.random.default_rng(5)
+    start = sorted(DAMAGES).index(damage)
+    for name in sorted(EXACT)[start::5]:
+        form, n_context_dims = oracle.split_context(EXACT[name])
+        count = 5 if damage == "few" else 45
+        X = [DAMAGES[damage](np.round(8 * rng.standard_normal((4, 3))) / 8) for _ in range(count)]
+        Z = oracle.contexts_for(X, form, n_context_dims)
+        psi = oracle.exact_design(X, form, Z)
+        everywhere = oracle.spanning("real", form, 3, n_context_dims)
+        found = pa.certify(X, form=pa.Form(**form), context=Z)
+        assert oracle.wrong_claims(found, psi, everywhere) == [], (name, found)
+        assert pa.verify(found, X, context=Z), name
+
+
+def test_dimensions_on_domains_and_of_lengths_are_ranks():
+    """Of every form on sequences of its lengths; forms that see nothing there are refused."""
+    refused = 0
+    for number, (name, fields) in enumerate(EXACT.items()):
+        form, n_context_dims = oracle.split_context(fields)
+        lengths = [(1, 1), (2, 2), (3, 4)][number % 3]
+        domain = pa.domains.Real(lengths if lengths[0] < lengths[1] else lengths[0])
+        everywhere = oracle.spanning("real", form, 3, n_context_dims, lengths)
+        X, Z = some_data(form, n_context_dims, 3, n_tokens=lengths[1])
+        Z = Z if Z is None else [z[: len(x)] for x, z in zip(X, Z, strict=True)]
+        if lengths[0] == lengths[1]:
+            X, Z = X[:1], Z if Z is None else Z[:1]
+        if oracle.rank_of(everywhere) == 0:
+            refused += 1
+            with pytest.raises(InvalidInput, match="nothing"):
+                pa.certify(X, form=pa.Form(**form), context=Z, domain=domain)
+        else:
+            found = pa.certify(X, form=pa.Form(**form), context=Z, domain=domain)
+            assert found.dimension == oracle.rank_of(everywhere), name
+    assert refused > 0
+
+
+@pytest.mark.parametrize("name", ["boolean", "one_hot"])
+def test_discrete_domains_of_other_forms_have_the_dimension_of_their_features(name):
+    rng = np.random.default_rng(4)
+    for each in ("others-full", "window-3", "overlap", "skip-bias", "lags-1"):
+        form = dict(oracle.FORMS[each])
+        X = [oracle.some_tokens(name, (int(n), 3), rng) for n in rng.integers(1, 7, 60)]
+        everywhere = oracle.spanning(name, form, 3)
+        found = pa.certify(X, form=pa.Form(**form), domain=name)
+        assert oracle.wrong_claims(found, oracle.exact_design(X, form), everywhere) == [], each
+        assert pa.verify(found, X)
+
+
+def test_dependent_features_are_recognised_where_tokens_are_rounded():
+    """A coordinate that is another one times 0.3, rounded; and sums that a decay makes long."""
+    rng = np.random.default_rng(24)
+    X = [rng.standard_normal((1 + i % 5, 2)) for i in range(100)]
+    for tokens in X:
+        tokens[:, 1] = 0.3 * tokens[:, 0]
+    for fields in (
+        {"key": [0], "value": [1]},
+        {"mode": "causal", "decay": 0.75, "key": [0], "value": [1], "skip": True},
+        {"include_query": False, "key": [1], "intercept": True},
+    ):
+        found = pa.certify(X, form=pa.Form(**fields))
+        assert found.verdict == "not_identifiable"
+        assert pa.verify(found, X)
+    long = rng.integers(-3, 4, (60, 40, 3))
+    long[..., 2] = long[..., 0] + long[..., 1]
+    found = pa.certify(long, form=pa.Form(decay=[0.5, 0.3]))
+    assert found.verdict == "not_identifiable"
+    assert pa.verify(found, long)
+
+
+# The lemma: one minimiser, or two ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", oracle.FORMS)
+def test_certified_data_leave_one_minimiser_and_few_data_two(name):
+    """Zero risk means the true function, on inputs of other lengths too."""
+    form, n_context_dims = oracle.split_context(oracle.FORMS[name])
+    X, Z = enough(form, n_context_dims)
+    given_form = pa.Form(**form)
+    found = pa.certify(X, form=given_form, context=Z)
+    assert found.identifiable
+    arrays = oracle.random_layer(form, 3, n_context_dims, seed=2)
+
+    def truth(sequences, contexts):
+        return [
+            oracle.forward(arrays, x, form, None if contexts is None else contexts[i])
+            for i, x in enumerate(sequences)
+        ]
+
+    Y = truth(X, Z)
+    Y = np.concatenate(Y) if form.get("mode", "last") == "last" else Y
+    fitted = pa.fit(X, Y, form=given_form, context=Z)
+    for n_tokens in (1, 3, 8):
+        new, around = some_data(form, n_context_dims, 4, seed=3, n_tokens=n_tokens)
+        expected = np.concatenate([each.reshape(-1) for each in truth(new, around)])
+        predict = outputs(fitted.predict, new, around)
+        np.testing.assert_allclose(predict, expected, atol=1e-6 * (1 + np.abs(expected).max()))
+    # Bounds of distances are finite, and the worst case is no less.
+    bounds = [
+        np.concatenate([np.ravel(b) for b in found.bound(X, 0.01, context=Z, kind=kind)])
+        for kind in ("leverage", "worst_case")
+    ]
+    assert np.all(np.isfinite(bounds[0]))
+    assert np.all((bounds[0] >= 0) & (bounds[0] <= bounds[1] * (1 + 1e-9)))
+    # Sums decide as data do, and of less is certain.
+    for kind in SUMS:
+        sums = kind(3, form=given_form, n_context_dims=n_context_dims).update(X, context=Z)
+        from_sums = pa.certify(statistics=sums)
+        assert from_sums.identifiable, from_sums
+        known = [np.ravel(each) for each in from_sums.bound(X, 0.01, context=Z)]
+        np.testing.assert_allclose(np.concatenate(known), bounds[0], rtol=0.1)
+    # Two layers explain two tokens.
+    few, around = [X[0][:2]], None if Z is None else [Z[0][:2]]
+    witness = pa.certify(few, form=given_form, context=around).witness()
+    assert oracle.witness_fails(witness, few, form, around) == []
+
+
+def test_risks_are_between_the_ends_of_the_spectrum():
+    """lambda_min ||p - p*||^2 <= risk <= lambda_max ||p - p*||^2: the inequality of the proof."""
+    rng = np.random.default_rng(6)
+    for name in ("last", "bias-full", "decays", "skip-intercept", "coordinates", "context-causal"):
+        form, n_context_dims = oracle.split_context(oracle.FORMS[name])
+        X, Z = enough(form, n_context_dims)
+        psi = oracle.design(list(X), form, Z)
+        found = pa.certify(X, form=pa.Form(**form), context=Z)
+        ends = np.linalg.eigvalsh(oracle.second_moment(psi))[[0, -1]]
+        np.testing.assert_allclose([found.lambda_min, found.lambda_max], ends, rtol=1e-7)
+        for change in rng.standard_normal((3, psi.shape[1])):
+            risk, distance = np.mean((psi @ change) ** 2), np.sum(change**2)
+            assert found.lambda_min * distance * (1 - 1e-9) <= risk
+            assert risk <= found.lambda_max * distance * (1 + 1e-9)
+
+
+# Sums that rounding decides ----------------------------------------------------------------------
+
+
+def dyadic(rng, *shape):
+    """Numbers of 48 bits: sums of two are exact, and products are rounded."""
+    return rng.integers(-(2**48), 2**48, shape) * 2.0**-48
+
+
+SLANTED = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]])
+
+
+def dependent(rng):
+    """Exactly dependent, but for rounding of their products, also beside one large token."""
+    X = dyadic(rng, 120, 5, 3)
+    X[..., 2] = X[..., 0] + X[..., 1]
+    X[:, 0] *= rng.choice([1.0, 2.0**20])  # in windows and decays it leaves
+    return X
+
+
+def cancelling(rng):
+    """(a, b), (c, b), (-a - c, b): sums are zero, computed they are noise, and noise is generic."""
+    X = dyadic(rng, 150, 4, 3)
+    X[:, 1, 1:], X[:, 2, 1:] = X[:, 0, 1:], X[:, 0, 1:]
+    X[:, 2, 0] = -(X[:, 0, 0] + X[:, 1, 0])
+    return X
+
+
+SLANTED, THIRD = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]]), np.array([[0.3], [0.0], [0.0]])
+OTHERS = {"key": [0], "value": [1, 2], "include_query": False}
+UNDECIDED = {
+    "overlap": (dependent, {"key": [0, 1, 2], "value": [0, 1]}),
+    "mean": (dependent, {"key": [0, 1, 2], "value": [0], "mean": True}),
+    "decays": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "decay": [0.5, 0.9]}),
+    "window": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "window": 3}),
+    "lags": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "lags": 2}),
+    "others": (dependent, {"mode": "full", "key": [0, 1, 2], "value": [0], "include_query": False}),
+    "linear": (dependent, {"key": [0, 1, 2], "value": [0], "skip": True, "intercept": True}),
+    "function": (dependent, {"key": pa.maps.polynomial(2), "value": [0]}),
+    "matrix": (dependent, {"key": SLANTED}),
+    "matrix query": (dependent, {"query": SLANTED}),
+    "matrix value": (dependent, {"value": SLANTED}),
+    "cancelling": (cancelling, OTHERS),
+    "cancelling mean": (cancelling, OTHERS | {"mean": True}),
+    "cancelling window": (cancelling, OTHERS | {"window": 4}),
+    "cancelling matrix": (cancelling, OTHERS | {"key": THIRD, "value": [1]}),
+    "cancelling function": (
+        cancelling, OTHERS | {"key": pa.maps.polynomial(1), "value": [1], "query": [0]},
+    ),
+    "pooled": (cancelling, {"key": [0], "value": [1], "lags": 1, "query": [2]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_sums_that_hide_a_dependence_are_never_called_identifiable(name):
+    draw, fields = UNDECIDED[name]
+    for seed in (4, 6):
+        X = draw(np.random.default_rng(seed))
+        for kind in SUMS:
+            sums = kind(3, form=pa.Form(**fields)).update(X)
+            assert pa.certify(statistics=sums).verdict == "undecided"
+
+
+def test_products_that_lose_their_digits_prove_nothing():
+    """1e-161 times 1e-161 has a few bits left; terms of size 2^260 have no fourth power."""
+    X = 2.0**-555 * np.round(2.0**20 * np.random.default_rng(0).standard_normal((60, 4, 2)))
+    X[..., 1] = 3.0 * X[..., 0]
+    matrix = 2.0**-535 * np.array([[1.1, 2.7], [3.3, 5.1]])
+    small = pa.Form(query=matrix, key=matrix, value=matrix)
+    assert pa.certify(X, form=small).verdict == "not_identifiable"
+    assert pa.certify(X, form=small, method="float").verdict == "undecided"
+    large = np.array([[2.0**260], [-(2.0**260)], [1.0]])
+    Y = dyadic(np.random.default_rng(14), 60, 4, 3)
+    Y[..., 1] = Y[..., 0]
+    for kind in SUMS:
+        assert pa.certify(statistics=kind(2, form=small).update(X)).verdict == "undecided"
+        sums = kind(3, form=pa.Form(query=[2], key=large, value=large)).update(Y)
+        assert pa.certify(statistics=sums).verdict == "undecided"
+
+
+# Functions of tokens ----------------------------------------------------------------------------
+
+
+def ones(tokens):
+    return np.ones((len(tokens), 1))
+
+
+def form_of(features):
+    """Any feature map of whole sequences: each is one token, and features are what it asks."""
+    return pa.Form(query=features, key=ones, value=ones)
+
+
+def test_any_feature_map_has_a_certificate():
+    """The papers' features, written by hand for sequences as one token, and waves."""
+    X = np.random.default_rng(4).standard_normal((80, 3, 2))
+
+    def cubic(together):
+        return oracle.design(together.reshape(len(together), 3, 2), {})
+
+    whole = X.reshape(80, 1, 6)
+    general, usual = pa.certify(whole, form=form_of(cubic)), pa.certify(X)
+    assert general.identifiable
+    assert general.n_features == usual.n_features == 6
+    assert general.lambda_min == pytest.approx(usual.lambda_min, rel=1e-9)
+    few = pa.certify(whole[:5], form=form_of(cubic))
+    assert (few.verdict, few.rank) == ("not_identifiable", 5)
+
+    def wave(tokens):
+        return np.stack([np.sin(tokens[:, 0]), np.abs(tokens[:, 1]), tokens[:, 0] ** 2], axis=1)
+
+    def dependent(tokens):
+        return np.column_stack([wave(tokens), wave(tokens)[:, :2].sum(axis=1)])
+
+    tokens, theta = X[:, :1], np.array([1.0, -2.0, 0.5])
+    assert pa.certify(tokens, form=form_of(wave)).identifiable
+    assert not pa.certify(tokens, form=form_of(dependent)).identifiable
+    found = pa.fit(tokens, wave(tokens[:, 0]) @ theta, form=form_of(wave))
+    np.testing.assert_allclose(np.ravel(found.coef), theta, atol=1e-9)
+
+
+def test_a_function_of_tokens_is_taken_at_its_word(tmp_path):
+    X = np.random.default_rng(17).standard_normal((200, 5, 3))
+    form = pa.Form(key=np.exp)
+    found, few = pa.certify(X, form=form), pa.certify(X[:5], form=form)
+    assert (found.identifiable, few.verdict) == (True, "not_identifiable")
+    assert "coefficients" in found.sentence
+    assert pa.verify(found, X)
+    with pytest.raises(InvalidInput, match="stored"):
+        found.save(tmp_path / "own.json")
+    for kind in SUMS:
+        sums = kind(3, form=form).update(X)
+        assert pa.certify(statistics=sums).identifiable
+
+
+def test_a_context_is_part_of_the_data():
+    X, Z = np.random.default_rng(7).standard_normal((2, 60, 4, 3))
+    found = pa.certify(X, context=Z)
+    assert pa.verify(found, X, context=Z)
+    for given_as in ({"X": X, "context": Z[::-1]}, {"X": X}, {"X": X[:-1], "context": Z[:-1]}):
+        assert not pa.verify(found, **given_as)
+    assert not pa.verify(pa.certify(X), X, context=Z)
+    assert found.digest != pa.certify(X).digest
+    with pytest.raises(InvalidInput, match="context"):
+        found.next_data()
+    long = np.random.default_rng(8).standard_normal((60, 300, 2))
+    sums = pa.Moments(2, form=pa.Form(key=[0], value=[1], mean=True), n_context_dims=2)
+    assert pa.certify(statistics=sums.update(X[:, :2, :2], context=long)).identifiable
+    X, Z = np.round(8 * X) / 8, np.round(8 * Z) / 8
+    asked = pa.domains.Finite(X[:3], context=Z[:3])
+    assert pa.certify(X, context=Z, domain=asked).identifiable
+    few = pa.certify(X[:4], context=Z[:4], domain=asked)
+    assert few.identifiable
+    assert few.verdict_on_real_inputs == "not_identifiable"
+    other = pa.domains.Finite(X[50:53], context=Z[50:53])
+    witness = pa.certify(X[:4], context=Z[:4], domain=other).witness()
+    assert any(np.array_equal(witness.context, z) for z in Z[50:53])
+    assert oracle.witness_fails(witness, X[:4], {}, Z[:4]) == []
+
+
+# Token ids --------------------------------------------------------------------------------------
+
+
+def ids_of(n_symbols, lengths, seed=0, n_used=None):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(n_used or n_symbols, size=n) for n in lengths]
+
+
+def rank_of_counts(ids, mode):
+    """The features that one-hot tokens show: how often each symbol is seen, for each that asks."""
+    rows, n_symbols = {}, 1 + max(int(x.max()) for x in ids)
+    for x in ids:
+        for t in oracle.predicted(len(x), mode):
+            seen = [int(x[s]) for s in oracle.attended(t, len(x), {"mode": mode})]
+            rows.setdefault(int(x[t]), []).append(np.bincount(seen, minlength=n_symbols))
+    ranks = [np.linalg.matrix_rank(np.array(each)) for each in rows.values()]
+    occurring = sum(np.count_nonzero(np.any(each, axis=0)) for each in rows.values())
+    return sum(ranks), occurring
+
+
+@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(oracle.MODES))
+def test_certificates_of_ids_are_those_of_counts(seed, mode):
+    rng = np.random.default_rng(seed)
+    n_symbols, longest = int(rng.integers(17, 24)), int(rng.integers(1, 5))
+    lengths = rng.integers(1, longest + 1, int(rng.choice([3, 60, 600])))
+    ids = ids_of(n_symbols, lengths, seed, int(rng.integers(2, n_symbols + 1)))
+    if rng.random() < 0.5 and longest > 1:  # symbols that always come together
+        ids = [np.append(x, [0, 1] * int(rng.integers(0, 3)) + [2]) for x in ids]
+    batch = pa.SequenceBatch.from_ids(ids, n_symbols)
+    rank, occurring = rank_of_counts(ids, mode)
+    for name in ("one_hot", "real"):
+        found = pa.certify(batch, mode, name)
+        p = n_symbols * n_symbols * (n_symbols + 1) // 2
+        assert (found.rank, found.n_occurring, found.n_features) == (rank, occurring, p)
+        assert found.dimension == (n_symbols**2 if name == "one_hot" else p)
+        assert found.identifiable == (rank == found.dimension)
+        assert found.n_rows == sum(len(oracle.predicted(len(x), mode)) for x in ids)
+        if found.structure is not None:
+            assert found.structure.n_zero == found.dimension - occurring
+            assert (found.structure.rest == "identifiable") == (rank == occurring)
+        if not found.identifiable:
+            tokens = [np.eye(n_symbols)[x] for x in ids[:3]]
+            assert found.witness().training_disagreement == 0.0
+            assert oracle.witness_fails(found.witness(), tokens, {"mode": mode}) == []
+        assert pa.verify(found, batch)
+
+
+def test_ids_are_the_same_data_as_their_one_hot_tokens():
+    for n_symbols, count in ((4, 40), (18, 700)):
+        batch = pa.SequenceBatch.from_ids(ids_of(n_symbols, [3] * count), n_symbols)
+        tokens = list(np.eye(n_symbols)[np.array(ids_of(n_symbols, [3] * count))])
+        for mode in ("last", "causal"):
+            one, other = pa.certify(batch, mode, "one_hot"), pa.certify(tokens, mode, "one_hot")
+            for figure in ("verdict", "dimension", "n_features", "n_rows", "rank", "structure"):
+                assert getattr(one, figure) == getattr(other, figure), figure
+            for figure in ("lambda_min", "lambda_max"):
+                expected = getattr(other, figure)
+                assert getattr(one, figure) == pytest.approx(expected, rel=1e-6)
+
+
+def test_all_pairs_of_symbols_determine_the_layer_and_one_less_does_not():
+    pairs = [[a, b] for a in range(20) for b in range(20)]
+    batch = pa.SequenceBatch.from_ids(pairs, 20)
+    found = pa.certify(batch, domain="one_hot")
+    assert (found.identifiable, found.rank, found.lambda_min > 0) == (True, 400, True)
+    fewer = pa.SequenceBatch.from_ids(pairs[:-2] + pairs[-1:], 20)
+    lacking = pa.certify(fewer, domain="one_hot")
+    assert (lacking.unseen.features, lacking.unseen.integers) == (((19, 19, 18),), (1,))
+    np.testing.assert_array_equal(lacking.witness().input, np.eye(20)[[19, 18]])
+    for refused in (found.witness, lacking.bound, lacking.next_data):
+        with pytest.raises((InvalidInput, TypeError)):
+            refused()
+
+
+def test_counts_that_depend_on_each_other_have_an_exact_direction():
+    """Every pair of symbols occurs, and yet something is open: short relations and long ones."""
+    rng, d = np.random.default_rng(0), 17
+    every = np.repeat(np.arange(2, d), 2)
+    equal = [
+        rng.permutation(np.append(every[rng.random(30) < 0.6], [0, 1] * rng.integers(1, 4)))
+        for _ in range(900)
+    ]  # 0 and 1 as often as each other
+    few = [np.append(rng.choice(d, 60), asks) for asks in range(d) for _ in range(d - 1)]
+    for ids, least, most in ((equal, 1, 1), (few, 2**22, 2**400)):
+        batch = pa.SequenceBatch.from_ids(ids, d)
+        found = pa.certify(batch, domain="one_hot")
+        assert (found.verdict, found.structure) == ("not_identifiable", None)
+        assert found.rank == rank_of_counts(ids, "last")[0] == d * d - d
+        assert least <= max(map(abs, found.unseen.integers)) <= most
+        counts = [np.bincount(x, minlength=d) for x in ids if x[-1] == found.unseen.features[0][2]]
+        direction = dict(zip(found.unseen.features, found.unseen.integers, strict=True))
+        for row in np.array(counts).tolist():
+            assert sum(row[j] * entry for (j, _, _), entry in direction.items()) == 0
+        assert pa.verify(found, batch)
+    # And some that never occur beside them.
+    found = pa.certify(pa.SequenceBatch.from_ids(equal, d + 1), domain="one_hot")
+    assert (found.structure.n_zero, found.structure.rest) == (2 * d + 1, "not_identifiable")
+
+
+def test_what_counts_cannot_say_of_many_symbols_is_refused():
+    many = pa.SequenceBatch.from_ids(ids_of(200, [3] * 5), 200)
+    with pytest.raises(InvalidInput, match="symbols"):
+        pa.certify(many, bias=True)
+    with pytest.raises(InvalidInput, match="unseen"):
+        _ = pa.certify(many).direction
+    with pytest.raises(InvalidInput, match="3 tokens"):
+        pa.certify(many, domain=pa.domains.OneHot(2))
+    few = pa.SequenceBatch.from_ids(ids_of(17, [2] * 5), 17)
+    assert pa.certify(few, bias=True).verdict == "not_identifiable"
