@@ -13,7 +13,6 @@ from sklearn.linear_model import Ridge
 import oracle
 import polyattn as pa
 from oracle import EPS, MODES
-from polyattn.errors import InvalidInput
 
 # Ways that never square the condition number (primal by its refinement), and those that do.
 ACCURATE = ("primal", "direct", "factor")
@@ -55,7 +54,7 @@ class Case:
     weights: np.ndarray | None
 
     @property
-    def Y(self):
+    def Y(self):  # noqa: N802
         if self.form["mode"] == "last":
             return self.rows
         return np.split(self.rows, np.cumsum([len(x) for x in self.X])[:-1])
