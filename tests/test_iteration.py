@@ -218,6 +218,25 @@ def test_few_rows_of_a_mean_repeated_or_of_zeros_have_the_smallest_norm():
         assert oracle.relative_error(oracle.features_of(found.coef, {}), wanted) < 1e-7
 
 
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+def test_few_rows_of_many_features_have_the_smallest_norm(ridge):
+    """4,200 features: kernels of rows around a mean, of which some are zero or repeated."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 3, 20)) + 1.0, rng.standard_normal((60, 2))
+    fresh = rng.standard_normal((9, 3, 20)) + 1.0
+    X[:3], X[10:12], Y[10:12] = 0.0, X[12:14], Y[12:14]
+    grams = [np.einsum("nta,ntb->nab", each, each).reshape(len(each), -1) for each in (X, fresh)]
+    kernel, across = (
+        (gram @ grams[0].T) * (each[:, -1] @ X[:, -1].T)
+        for gram, each in zip(grams, (X, fresh), strict=True)
+    )
+    penalty = ridge * float(np.trace(kernel))
+    alpha = np.linalg.lstsq(kernel + penalty * np.eye(60), Y, rcond=1e-11)[0]
+    found = pa.fit(X, Y, solver="iterative", ridge=penalty)
+    assert oracle.relative_error(found.predict(fresh), across @ alpha) < 1e-7
+    assert np.all(found.predict(X)[:3] == 0.0)
+
+
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 2))
