@@ -171,6 +171,20 @@ def test_independent_errors_add_up_as_their_squares_in_each_coordinate():
     assert (short.outcome.name, short.outcome.ok) == ("beyond_tolerance", False)
 
 
+def test_errors_add_up_in_the_order_in_which_they_came():
+    """Of one sign for forty steps they add up, in turns they cancel; at random as their squares."""
+    rng, growth = np.random.default_rng(0), []
+    sizes = rng.uniform(0.8, 1.2, (4000, 1))
+    long = np.repeat(rng.choice([-1.0, 1.0], (100, 1)), 40, axis=0)
+    turns = np.where(np.arange(4000) % 2, 1.0, -1.0)[:, None]
+    for signs in (long, rng.choice([-1.0, 1.0], (4000, 1)), turns):
+        ahead = pa.forecast(linear(1.0), walk(sizes * signs), 16)
+        growth.append(ahead.expected_error[0, -1] / ahead.expected_error[0, 0])
+    assert growth[0] > 10
+    assert 6 > growth[1] > 2.5
+    assert growth[2] < 2
+
+
 def test_the_worst_coordinate_counts_and_is_named():
     """Two sines, and a coordinate that nothing can predict."""
     t = np.arange(400)

@@ -448,6 +448,12 @@ def test_errors_of_decays_are_those_of_leaving_out():
         form = {"mode": "causal", "decay": float(path.decays[at])}
         wanted = left_out_error(list(X), rows, form, 0.5)
         assert path.errors[at] == pytest.approx(wanted, rel=1e-7)
+    grid = [0.5, 900.0]
+    path = pa.fit(X, Y, form=CAUSAL, ridge="loo", ridge_grid=grid).decay_path
+    for at in (0, -1):
+        form = {"mode": "causal", "decay": float(path.decays[at])}
+        wanted = min(left_out_error(list(X), rows, form, ridge) for ridge in grid)
+        assert path.errors[at] == pytest.approx(wanted, rel=1e-7)
     # The decays compare by the ridge of the user, or by the best of the user's grid.
     given = {"form": pa.Form(decay="loo"), "ridge": "loo"}
     last = Y[:, -1]

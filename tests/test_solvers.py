@@ -312,6 +312,8 @@ def test_nearly_dependent_features_are_solved_to_kappa_eps(mode):
             result = task.fit(way)
             assert task.error(result) < task.tolerance(way), (bits, way)
             assert (result.rank, result.outcome.name) == (6, "unique"), (bits, way)
+            rounding = 10 * EPS * task.condition
+            assert result.risk == pytest.approx(oracle.nearest(task.exact.risk), rel=rounding)
             assert task.condition / 100 < result.condition < task.condition * 100
 
 

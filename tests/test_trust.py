@@ -530,6 +530,18 @@ def test_the_outcome_of_a_curve_is_that_of_its_last_sizes(name, ok, risks):
     assert (outcome.name, outcome.ok) == (name, ok)
 
 
+def test_errors_of_the_same_held_out_sequences_cancel_in_a_step():
+    X, Y, test = curve_task()
+    curve = pa.learning_curve(X, Y, [10, 100, 200], n_repeats=2, **test)
+    names = []
+    for shared in (1.0, 0.0, -1.0):
+        covariance = 0.04 * np.array([[1, 0, 0], [0, 1, shared], [0, shared, 1]])
+        risks = np.array([[3.0, 2.0, 1.5], [3.0, 2.0, 1.5]])
+        names.append(replace(curve, test_risks=risks, test_covariance=covariance).outcome.name)
+    # A step of 0.5, known to 0, to 0.28 and to 0.4.
+    assert names == ["falling", "undecided", "undecided"]
+
+
 def test_error_bars_count_the_sequences_held_out():
     """A fit of all sequences is the same in every repeat: what is left is the test sample."""
     X, Y, test = curve_task()
