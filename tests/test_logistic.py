@@ -368,7 +368,7 @@ def test_no_step_leads_uphill():
         assert np.all(result.predict(X).argmax(axis=1) == labels)
 
 
-@pytest.mark.parametrize(("apart", "n_classes"), [(1e-4, 2), (1e-7, 3), (1e-9, 2)])
+@pytest.mark.parametrize(("apart", "n_classes"), [(1e-4, 3), (1e-7, 2), (1e-9, 2)])
 def test_nearly_equal_coordinates_are_not_taken_for_equal(apart, n_classes):
     """Their differences are lost in second moments, and lower the loss all the same."""
     rng = np.random.default_rng(1)
@@ -387,7 +387,7 @@ def test_nearly_equal_coordinates_are_not_taken_for_equal(apart, n_classes):
 def test_a_large_sequence_does_not_hide_the_others():
     """Up to condition numbers of 1e9; beyond, what is not the minimiser is not called so."""
     for size in (10.0, 100.0, 1e3, 1e4):
-        for seed in range(4):
+        for seed in range(2):
             X, labels = class_task(80, 4, 3, 2, seed)
             X[0] *= size
             result, small = fit(X, labels), fit(X, labels, ridge=1e-9)
