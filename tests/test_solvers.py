@@ -221,8 +221,13 @@ def test_the_table_tells_a_wrong_answer():
     assert oracle.relative_error(other.theta, task.theta) > task.tolerance("moments")
 
 
-@pytest.mark.parametrize("name", oracle.FORMS)
-def test_every_solver_takes_every_form(name):
+@pytest.mark.parametrize("family", sorted({name.split("-")[0] for name in oracle.FORMS}))
+def test_every_solver_takes_every_form(family):
+    for name in (each for each in oracle.FORMS if each.split("-")[0] == family):
+        check_form(name)
+
+
+def check_form(name):
     form, context_dims = oracle.split_context(oracle.FORMS[name])
     rng = np.random.default_rng(0)
     mixing = np.array([[2, 0, 0], [1, 1, 0], [0, 1, 0.5]])

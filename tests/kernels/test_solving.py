@@ -217,7 +217,6 @@ def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
         (ritz, 1e-3), (np.zeros(0), 0.0), (np.array([0.0, 1.0]), 0.0), (ritz, float("nan")),
     ):  # fmt: skip
         assert least_eigenvalue(given_values, left) == 0.0
-    # One Ritz value: 1 - lambda / ritz = left.
     left = 0.25 * FAILURE * np.sqrt(np.pi / 2)
     assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
 
@@ -310,7 +309,6 @@ def test_doubts_cover_what_rounding_does(n):
         exact.append(oracle.nearest(total))
     missed = np.abs(errors - exact)
     assert np.all(missed <= doubts)
-    # Nor is all in doubt: the least ridges are hidden, the largest are seen.
     assert np.all(doubts <= 1e5 * np.maximum(missed, 1e-15 * errors))
     assert doubts[0] > 1e-4 * errors[0]
     assert doubts[-1] < 1e-8 * errors[-1]
@@ -348,7 +346,6 @@ def test_bounds_of_log_loss_hold_near_and_far(n_classes, ridge):
         assert bound >= gap - 1e-12 * best.objective
         if np.isfinite(bound):
             proved += 1
-            # A bound that says nothing would hold as well.
             assert bound <= 60 * gap + 1e-12 * best.objective
     assert 2 <= proved < 9
 
