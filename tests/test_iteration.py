@@ -131,7 +131,8 @@ def exceeded(problems):
 
 
 def test_the_stated_excess_is_never_exceeded():
-    wrong, n_stated = exceeded(map(Problem.random, range(16)))
+    # Of 130 some outputs are met at once, and no Ritz value is known.
+    wrong, n_stated = exceeded(map(Problem.random, (*range(16), 130)))
     assert (wrong, n_stated >= 12) == ([], True)
 
 

@@ -236,7 +236,7 @@ def _closeness(system: FeatureEquations, found: Approach) -> tuple[str, float]:
     by_size = objective / total if total > 0 else np.inf
     by_gradient = largest_ratio(excess.least, gain)
     estimate = np.inf
-    if found.smallest > 0:
+    if 0 < found.smallest < np.inf:
         estimate = SAFETY * largest_ratio(left, found.smallest * gain)
     what = "objective" if system.ridge else "squared error"
     how, chance = f"an estimated {estimate:.0e}", ""
