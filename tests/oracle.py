@@ -1026,3 +1026,46 @@ def witness_fails(
     agreed = max(apart(x, None if contexts is None else contexts[i]) for i, x in enumerate(X))
     found = [] if abs(shown - witness.difference) <= 1e-6 * shown else ["difference"]
     return found + ["shows nothing"] * (shown < 0.1) + ["seen by the data"] * (agreed > 1e-6)
+# ------------------------------------------------------------------ the papers' layer, all at once
+
+
+def plain_design(X: NDArray, mode: str = "last") -> NDArray:
+    """``design`` of the papers' form for many sequences of one length (N, n, d), in their dtype."""
+    j, k = np.triu_indices(X.shape[2])
+    products = X[:, :, j] * X[:, :, k]
+    sums = {
+        "last": lambda: products.sum(axis=1, keepdims=True),
+        "causal": lambda: np.cumsum(products, axis=1),
+        "full": lambda: np.repeat(products.sum(axis=1, keepdims=True), X.shape[1], axis=1),
+    }[mode]()
+    queries = X[:, -1:] if mode == "last" else X
+    features = sums[..., :, None] * queries[..., None, :]
+    return features.reshape(-1, len(j) * X.shape[2])
+
+
+def left_out(
+    psi: NDArray, rows: NDArray, groups: NDArray, sizes: NDArray, ridge: float,
+    weights: NDArray | None = None,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Residuals (rows, e) of rows, each predicted by the minimiser without its group."""
+    found = np.empty(np.shape(rows))
+    for group in np.unique(groups):
+        own = groups == group
+        kept = None if weights is None else weights[~own]
+        theta = least_squares(psi[~own], rows[~own], sizes, ridge, kept)
+        found[own] = rows[own] - psi[own] @ theta
+    return found
+
+
+def class_task(
+    n_sequences: int, n_tokens: int, n_dims: int, n_classes: int, seed: int = 0,
+    signal: float = 2.0, mode: str = "last",
+) -> tuple[NDArray, NDArray]:  # fmt: skip
+    """Tokens (N, n, d), and class numbers (N,) or (N, n) by the chances of a random layer."""
+    rng = np.random.default_rng([seed, n_sequences, n_dims, n_classes])
+    X = rng.standard_normal((n_sequences, n_tokens, n_dims))
+    psi = plain_design(X, mode)
+    outputs = psi @ rng.standard_normal((psi.shape[1], n_classes))
+    outputs *= signal / outputs.std()
+    labels = np.argmax(outputs + rng.gumbel(size=outputs.shape), axis=1)
+    return X, labels if mode == "last" else labels.reshape(n_sequences, n_tokens)

@@ -1,181 +1,429 @@
-"""Log-loss: against the slow reference, against scikit-learn, in any units."""
+"""Log-loss: the minimiser, its bound, and what is said where there is none."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 
+import oracle
 import polyattn as pa
-from logistic_tasks import design, objective, task, theta_of
-from polyattn.errors import InvalidInput
-from polyattn.features.products import features as form_features
-from polyattn.form.form import Form
-from polyattn.reference import logistic
-from polyattn.solve import logistic as solve_logistic
-from polyattn.stats.rows import Rows
+from oracle import class_task
+from polyattn.errors import InvalidInput, OutOfRange
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("mode", ["last", "causal", "full"])
-@pytest.mark.parametrize("ridge", [1e-3, 1.0])
-def test_the_minimiser_is_that_of_the_reference(mode, n_classes, ridge):
-    X, labels = task(14 if mode != "last" else 40, 3, 2, n_classes, mode=mode)
-    weights = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
-    result = pa.fit(X, labels, mode=mode, ridge=ridge, sample_weight=weights, loss="logistic")
-    by_row = weights if mode == "last" else np.repeat(weights, 3)
-    expected = logistic.minimiser(design(X, mode), labels.ravel(), by_row, ridge)
-    np.testing.assert_allclose(theta_of(result), expected, rtol=1e-8, atol=1e-9)
-    best = logistic.objective(expected, design(X, mode), labels.ravel(), by_row, ridge)
-    assert objective(result, design(X, mode), labels.ravel(), by_row) == pytest.approx(best)
-    assert result.outcome.name == "regularised"
-    assert result.outcome.ok
-    assert result.risk * by_row.sum() + ridge * np.sum(expected**2) == pytest.approx(best)
+def fit(X, labels, **options):
+    return pa.fit(X, labels, **({"loss": "logistic"} | options))
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "newton-cholesky"])
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_objective_is_that_of_scikit_learn(solver, n_classes):
-    X, labels = task(600, 6, 4, n_classes)
-    phi = design(X)
-    result = pa.fit(X, labels, ridge=0.7, loss="logistic")
+def design(X, mode="last"):
+    """Features (rows, p) in the coordinates of the norm."""
+    X = np.asarray(X, dtype=float)
+    return oracle.plain_design(X, mode) / np.sqrt(oracle.squared_sizes({}, *X.shape[2:] * 2))
+
+
+def theta_of(result, form=None, width=None):
+    """Coefficients (p, e) in the coordinates of the norm."""
+    width = result.coef.shape[2] if width is None else width
+    sizes = oracle.squared_sizes(form or {}, width, result.coef.shape[2])
+    return oracle.features_of(result.coef, form or {}) * np.sqrt(sizes)[:, None]
+
+
+def rival(phi, labels, ridge, **options):
+    """scikit-learn's minimiser, (p, e)."""
     model = LogisticRegression(
-        C=1 / (2 * 0.7), fit_intercept=False, solver=solver, tol=1e-10, max_iter=5000
-    )
-    theirs = model.fit(phi, labels)
-    penalty = 0.7 * np.sum(theirs.coef_**2)
-    chances = theirs.predict_proba(phi)[np.arange(len(labels)), labels]
-    best = -np.log(chances).sum() + penalty
-    ours = objective(result, phi, labels)
-    assert ours == pytest.approx(best, rel=1e-10)
-    assert ours <= best * (1 + 1e-13)
-    np.testing.assert_allclose(result.predict_proba(X), theirs.predict_proba(phi), atol=1e-6)
+        C=1 / (2 * ridge), fit_intercept=False, tol=1e-12, max_iter=5000,
+        **({"solver": "newton-cholesky"} | options),
+    )  # fmt: skip
+    return model.fit(phi, labels).coef_.T
 
 
-FORMS = {
-    "intercept": Form(intercept=True),
-    "skip": Form(skip=True, intercept=True),
-    "decay": Form(mode="causal", decay=0.7),
-    "coordinates": Form(query=[0, 1], key=[0, 2], value=[1], mean=True),
-    "others": Form(mode="full", include_query=False),
-}
+# ------------------------------------------------------------------ with a ridge
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("mode", ["last", "causal", "full"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_every_form_has_log_loss(form, n_classes):
-    X, labels = task(120, 4, 3, n_classes, mode=form.mode)
-    rows = Rows.build(X, None, form)
-    phi = np.concatenate(
-        [form_features(rows.layout, block.sums, block.queries).T for block in rows.blocks()]
-    )
-    phi = phi / rows.layout.feature_weights
-    result = pa.fit(X, labels, form=form, ridge=0.3, loss="logistic")
-    expected = LogisticRegression(
-        C=1 / 0.6, fit_intercept=False, solver="newton-cholesky", tol=1e-12
-    ).fit(phi, labels.ravel())
-    np.testing.assert_allclose(theta_of(result), expected.coef_.T, atol=1e-6)
+def test_the_minimiser_is_that_of_newton_with_all_matrices(mode, n_classes):
+    X, labels = class_task(40 if mode == "last" else 14, 3, 2, n_classes, mode=mode)
+    weights = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
+    by_row = weights if mode == "last" else np.repeat(weights, 3)
+    phi, codes = design(X, mode), labels.ravel()
+    for ridge in (1e-3, 1.0):
+        result = fit(X, labels, mode=mode, ridge=ridge, sample_weight=weights)
+        wanted = oracle.log_loss_minimiser(phi, codes, by_row, ridge)
+        np.testing.assert_allclose(theta_of(result), wanted, rtol=1e-8, atol=1e-9)
+        best = oracle.log_loss(wanted, phi, codes, by_row, ridge)
+        penalty = ridge * np.sum(wanted**2)
+        assert result.risk * by_row.sum() + penalty == pytest.approx(best, rel=1e-12)
+        assert (result.outcome.name, result.outcome.ok) == ("regularised", True)
+        assert 0 < result.objective_bound < 1e-9 * best
+        # What is not better than the shares of the classes is measured by them.
+        shares = np.bincount(codes, by_row) / by_row.sum()
+        assert result.baseline_risk == pytest.approx(-np.sum(shares * np.log(shares)))
 
 
-def test_many_features_are_solved_without_their_gram(monkeypatch):
-    X, labels = task(300, 5, 4, 3)
-    expected = pa.fit(X, labels, ridge=0.5, loss="logistic", bias=True)
-    monkeypatch.setattr(solve_logistic, "GRAM_FEATURES", 0)
-    result = pa.fit(X, labels, ridge=0.5, loss="logistic", bias=True)
-    np.testing.assert_allclose(result.coef, expected.coef, atol=1e-8)
+@given(
+    st.integers(2, 4), st.integers(1, 16), st.integers(0, 99),
+    st.sampled_from([1e-2, 1.0, 100.0]), st.booleans(),
+)  # fmt: skip
+def test_the_excess_is_within_the_bound(n_classes, n_sequences, seed, ridge, weighted):
+    """The objective of the result and its minimum, both by literal means."""
+    X, labels = class_task(n_sequences + n_classes, 3, 2, n_classes, seed)
+    labels[:n_classes] = np.arange(n_classes)
+    rng = np.random.default_rng(seed)
+    weights = 10.0 ** rng.uniform(-1, 1, len(X)) if weighted else np.ones(len(X))
+    phi = design(X)
+    result = fit(X, labels, ridge=ridge, sample_weight=weights)
+    wanted = oracle.log_loss_minimiser(phi, labels, weights, ridge)
+    best = oracle.log_loss(wanted, phi, labels, weights, ridge)
+    found = oracle.log_loss(theta_of(result), phi, labels, weights, ridge)
+    assert found - best <= result.objective_bound + 1e-11 * best
     assert result.outcome.name == "regularised"
-    assert result.statistics is None
-    form = Form(skip=True, intercept=True)
-    with_form = pa.fit(X, labels, ridge=0.5, loss="logistic", form=form)
-    monkeypatch.undo()
-    other = pa.fit(X, labels, ridge=0.5, loss="logistic", form=form)
-    np.testing.assert_allclose(with_form.coef, other.coef, atol=1e-8)
-    monkeypatch.setattr(solve_logistic, "GRAM_FEATURES", 0)
-    plain = pa.fit(X, labels, loss="logistic")
-    assert plain.outcome.name == "iterative"
-    assert plain.objective_bound is None
+    assert result.objective_bound < 1e-8 * best
+    if n_classes > 2:
+        # Classes do not drift together: softmax does not see it, but the penalty does.
+        drift = np.abs(theta_of(result).sum(axis=1)).max()
+        assert drift <= 1e-12 * np.abs(theta_of(result)).max()
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_objective_is_that_of_scikit_learn(n_classes):
+    X, labels = class_task(600, 6, 4, n_classes)
+    phi, ones = design(X), np.ones(600)
+    result = fit(X, labels, ridge=0.7)
+    ours = oracle.log_loss(theta_of(result), phi, labels, ones, 0.7)
+    for solver in ("lbfgs", "newton-cholesky"):
+        best = oracle.log_loss(rival(phi, labels, 0.7, solver=solver), phi, labels, ones, 0.7)
+        assert best * (1 - 1e-9) <= ours <= best * (1 + 1e-13)
+    chances = np.array([oracle.chances(row) for row in phi @ theta_of(result)])
+    np.testing.assert_allclose(result.predict_proba(X), chances, atol=1e-12)
+    # Nearly separable data and a small ridge: curvatures change over many orders.
+    X, labels = class_task(300, 5, 3, 2, signal=30.0)
+    result = fit(X, labels, ridge=1e-5)
+    np.testing.assert_allclose(theta_of(result), rival(design(X), labels, 1e-5), rtol=1e-5)
+    assert result.outcome.ok
+
+
+FORMS = ("intercept", "skip-intercept", "decay", "coordinates", "others-full", "lags-3", "matrix")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_has_log_loss(name):
+    form = {**oracle.DEFAULTS, **oracle.FORMS[name]}
+    X, labels = class_task(60, 4, 3, 3, mode=form["mode"])
+    _, u = oracle.summaries(X[0], form)[0]
+    phi = oracle.design(list(X), form) / np.sqrt(oracle.squared_sizes(form, 3, len(u)))
+    for n_classes in (2, 3):
+        codes = np.minimum(labels, n_classes - 1)
+        result = fit(X, codes, form=pa.Form(**form), ridge=0.3)
+        wanted = rival(phi, codes.ravel(), 0.3)
+        np.testing.assert_allclose(theta_of(result, form, 3), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_dims", [9, 21])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_few_rows_of_many_features_have_their_minimiser(n_dims, n_classes):
+    """More than whose matrix is factored (p = 4,851): reduced by hand to the span of the rows."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((30, 4, n_dims)), rng.integers(0, n_classes, 30)
+    weights = np.append(rng.uniform(0.5, 2.0, 28), np.zeros(2))
+    phi = design(X)
+    ridge = 1e-4 * np.linalg.norm(phi, 2) ** 2
+    basis, triangle = np.linalg.qr(phi.T)
+    wanted = basis @ oracle.log_loss_minimiser(triangle.T, labels, weights, ridge)
+    result = fit(X, labels, ridge=ridge, sample_weight=weights)
+    np.testing.assert_allclose(theta_of(result), wanted, atol=1e-9 * np.abs(wanted).max())
+    assert result.outcome.name == "regularised"
+    best = oracle.log_loss(wanted, phi, labels, weights, ridge)
+    assert result.objective_bound <= 1e-10 * best
+
+
+def test_many_rows_of_many_features_have_their_minimiser():
+    """Their gradient vanishes, without a matrix of features by features."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((1500, 2, 21)), rng.integers(0, 2, 1500)
+    phi = design(X)
+    for ridge in (50.0, 0.0):
+        result = fit(X, labels, ridge=ridge)
+        theta = theta_of(result)
+        slopes = 1 / (1 + np.exp(-phi @ theta)) - labels[:, None]
+        gradient = phi.T @ slopes + 2 * ridge * theta
+        if ridge:
+            assert np.linalg.norm(gradient) < 1e-6 * np.linalg.norm(phi.T @ (labels - 0.5))
+            assert (result.outcome.name, result.statistics) == ("regularised", None)
+            assert result.objective_bound <= 1e-8 * result.risk * 1500
+        else:
+            # Fewer rows than features: some layer gives each its own label.
+            assert result.outcome.name == "separable"
+
+
+def test_labels_of_several_outputs_are_fits_of_their_own():
+    X, _ = class_task(80, 3, 2, 2)
+    rng = np.random.default_rng(0)
+    Y = (rng.random((80, 3)) < 0.5).astype(int)
+    Y[:, 2] = 0
+    both = fit(X, Y, loss="logistic_per_output", ridge=0.5)
+    alone = [fit(X, Y[:, at], ridge=0.5) for at in (0, 1)]
+    for at, one in enumerate(alone):
+        np.testing.assert_allclose(both.coef[at], one.coef[0], rtol=1e-9)
+    outputs = both.predict(X)
+    losses = np.logaddexp(0, outputs) - Y * outputs
+    assert both.risk == pytest.approx(losses.sum(axis=1).mean(), rel=1e-12)
+    # A label that is nowhere has a minimiser, too.
+    phi = design(X)
+    theta = (
+        oracle.features_of(both.coef, {})[:, 2:] * np.sqrt(oracle.squared_sizes({}, 2, 2))[:, None]
+    )
+    gradient = phi.T @ (1 / (1 + np.exp(-phi @ theta))) + 2 * 0.5 * theta
+    assert np.linalg.norm(gradient) < 1e-8 * np.linalg.norm(phi)
+    with pytest.raises(InvalidInput, match="Y"):
+        fit(X, 2 * Y, loss="logistic_per_output")
+
+
+# ------------------------------------------------------------------ units
 
 
 @pytest.mark.parametrize("power", [-333, -40, 40, 333])
-@pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_powers_of_two_in_the_tokens_change_nothing(power, ridge):
-    X, labels = task(200, 5, 3, 3)
-    expected = pa.fit(X, labels, loss="logistic", ridge=ridge)
-    if ridge and abs(power) > 100:
-        return  # such a ridge is no float64
-    other = pa.fit(
-        np.ldexp(X, power), labels, loss="logistic", ridge=float(np.ldexp(ridge, 6 * power))
-    )
-    assert other.outcome.name == expected.outcome.name
-    np.testing.assert_allclose(np.ldexp(other.coef, 3 * power), expected.coef, rtol=1e-9)
-    assert other.risk == pytest.approx(expected.risk, rel=1e-13)
+def test_powers_of_two_in_the_tokens_change_nothing(power):
+    X, labels = class_task(200, 5, 3, 3)
+    for ridge in (0.0, 1.0) if abs(power) < 100 else (0.0,):
+        one = fit(X, labels, ridge=ridge)
+        other = fit(np.ldexp(X, power), labels, ridge=float(np.ldexp(ridge, 6 * power)))
+        assert other.outcome.name == one.outcome.name
+        np.testing.assert_allclose(np.ldexp(other.coef, 3 * power), one.coef, rtol=1e-9)
+        assert other.risk == pytest.approx(one.risk, rel=1e-13)
 
 
-def test_a_ridge_that_vanishes_beside_the_tokens_is_mentioned():
-    X, labels = task(15, 5, 3, 2)
-    result = pa.fit(np.ldexp(X, 300), labels, loss="logistic", ridge=1.0)
+def test_weights_and_ridge_of_any_size():
+    X, labels = class_task(200, 5, 3, 3)
+    one = fit(X, labels, ridge=1.0)
+    for weight in (1e-200, 1e200):
+        other = fit(X, labels, ridge=weight, sample_weight=np.full(200, weight))
+        np.testing.assert_allclose(other.coef, one.coef, atol=1e-12)
+        assert 0 < other.objective_bound <= 1e-10 * weight
+    with pytest.raises(OutOfRange, match="ridge"):
+        fit(X, labels, ridge=1e200, sample_weight=np.full(200, 1e-200))
+    # A ridge that vanishes beside the tokens is none, and is mentioned.
+    small, codes = class_task(15, 5, 3, 2)
+    result = fit(np.ldexp(small, 300), codes, ridge=1.0)
     assert result.outcome.name == "separable"
-    assert "The ridge, 1, vanishes" in result.outcome.sentence
+    assert "ridge" in result.outcome.sentence
 
 
-@pytest.mark.parametrize("weight", [1e-200, 1e200])
-def test_weights_and_ridge_of_any_size(weight):
-    X, labels = task(200, 5, 3, 3)
-    expected = pa.fit(X, labels, loss="logistic", ridge=1.0)
-    weights = np.full(len(X), weight)
-    other = pa.fit(X, labels, loss="logistic", ridge=weight, sample_weight=weights)
-    np.testing.assert_allclose(other.coef, expected.coef, atol=1e-12)
-    assert 0 < other.objective_bound <= 1e-10 * weight
-    with pytest.raises(pa.errors.OutOfRange, match="beside a sample_weight of 1e-200"):
-        pa.fit(X, labels, loss="logistic", ridge=1e200, sample_weight=np.full(len(X), 1e-200))
-
-
-def test_weights_count_sequences():
-    X, labels = task(100, 5, 3, 2)
+def test_weights_count_sequences_and_kinds_of_numbers_do_not_matter():
+    X, labels = class_task(100, 5, 3, 2)
     counts = np.random.default_rng(0).integers(0, 3, len(X))
-    repeated = np.repeat(np.arange(len(X)), counts)
-    one = pa.fit(X, labels, loss="logistic", ridge=0.1, sample_weight=counts)
-    other = pa.fit(X[repeated], labels[repeated], loss="logistic", ridge=0.1)
+    copies = np.repeat(np.arange(len(X)), counts)
+    one = fit(X, labels, ridge=0.1, sample_weight=counts)
+    other = fit(X[copies], labels[copies], ridge=0.1)
     np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
     assert one.risk == pytest.approx(other.risk)
-
-
-@pytest.mark.parametrize("kind", [bool, np.int8, np.uint64, float])
-def test_kinds_of_class_numbers_and_tokens(kind):
-    X, labels = task(100, 5, 3, 2)
     X = X.astype(np.float32)
-    expected = pa.fit(X.astype(float), labels, loss="logistic", ridge=0.1)
-    result = pa.fit(X, labels.astype(kind), loss="logistic", ridge=0.1)
-    np.testing.assert_array_equal(result.coef, expected.coef)
-    column = pa.fit(X, labels[:, None].astype(kind), loss="logistic", ridge=0.1)
-    np.testing.assert_array_equal(column.coef, expected.coef)
+    expected = fit(X.astype(float), labels, ridge=0.1).coef
+    for kind in (bool, np.int8, np.uint64, float):
+        for given_labels in (labels.astype(kind), labels[:, None].astype(kind)):
+            np.testing.assert_array_equal(fit(X, given_labels, ridge=0.1).coef, expected)
 
 
-WRONG = {
-    "fractions": ({"Y": np.linspace(0, 1, 40)}, "class numbers 0, 1"),
-    "signs": ({"Y": np.where(np.arange(40) % 2, 1, -1)}, "got -1"),
-    "one class": ({"Y": np.zeros(40, int)}, "at least two classes"),
-    "gap": ({"Y": np.arange(40) % 2 * 2}, "up to 2, but 1 does not occur"),
+# ------------------------------------------------------------------ without a ridge
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_overlapping_classes_have_a_unique_minimiser(n_classes):
+    X, labels = class_task(400, 5, 3, n_classes)
+    result, phi = fit(X, labels), design(X)
+    assert result.outcome.name == "unique"
+    assert result.rank == result.n_features == 18
+    assert result.objective_bound <= 1e-12
+    chances = result.predict_proba(X) - np.eye(n_classes)[labels]
+    slopes = chances[:, 1:] if n_classes == 2 else chances
+    assert np.linalg.norm(phi.T @ slopes) <= 1e-9 * np.linalg.norm(phi)
+    # Rows that are met do not hide the minimum that the others show.
+    far = 30.0 * X[:5]
+    outputs = result.predict(far)
+    codes = (outputs[:, 0] > 0).astype(int) if n_classes == 2 else outputs.argmax(axis=1)
+    more = fit(np.concatenate([X, far]), np.append(labels, codes))
+    assert more.outcome.name == "unique"
+    np.testing.assert_allclose(more.coef, result.coef, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("change", ["zero", "equal"])
+def test_of_many_minimisers_the_smallest_is_taken(change, n_classes):
+    X, labels = class_task(400, 5, 3, n_classes)
+    X[..., 2] = 0.0 if change == "zero" else X[..., 1]
+    result, phi = fit(X, labels), design(X)
+    assert result.outcome.name == "minimum_norm"
+    assert result.rank == np.linalg.matrix_rank(phi) < result.n_features
+    theta = theta_of(result)
+    np.testing.assert_allclose(np.linalg.pinv(phi, 1e-10) @ (phi @ theta), theta, atol=1e-11)
+    small = fit(X, labels, ridge=1e-6)
+    np.testing.assert_allclose(result.predict(X), small.predict(X), atol=1e-5)
+    assert result.risk <= small.risk * (1 + 1e-13)
+    assert result.objective_bound <= 1e-10
+
+
+def margins_of(phi, theta, labels):
+    """By how much each row's own output leads."""
+    outputs = phi @ theta
+    if outputs.shape[1] == 1:
+        return np.where(labels == 1, outputs[:, 0], -outputs[:, 0])
+    own = outputs[np.arange(len(labels)), labels]
+    outputs[np.arange(len(labels)), labels] = -np.inf
+    return own - outputs.max(axis=1)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_sequences", "signal"), [(15, 2.0), (300, 1e9)])
+def test_separable_data_are_called_separable(n_classes, n_sequences, signal):
+    X, labels = class_task(n_sequences, 5, 3, n_classes, signal=signal)
+    result = fit(X, labels)
+    assert (result.outcome.name, result.outcome.ok) == ("separable", False)
+    assert "ridge" in result.outcome.next_step
+    assert margins_of(design(X), theta_of(result), labels).min() == pytest.approx(1.0)
+    assert result.optimal_risk == 0.0
+    assert result.objective_bound is None
+    # With a ridge the same data have a minimiser.
+    assert fit(X, labels, ridge=1e-6).outcome.name == "regularised"
+
+
+def test_rows_that_say_nothing_do_not_hide_that_others_are_separable():
+    X, labels = class_task(15, 5, 3, 2)
+    tokens = np.concatenate([X, np.zeros((4, 5, 3)), X[:3]])
+    codes = np.concatenate([labels, [0, 1, 0, 1], 1 - labels[:3]])
+    result = fit(tokens, codes, sample_weight=np.append(np.ones(19), np.zeros(3)))
+    assert result.outcome.name == "separable"
+    assert result.optimal_risk == pytest.approx(4 / 19 * np.log(2))
+    assert "15" in result.outcome.sentence
+    # Tiny sequences count all the same.
+    for size in (1e-60, 1e-100):
+        tokens = np.concatenate([X, size * X[:1]])
+        assert fit(tokens, np.append(labels, 1 - labels[0])).outcome.name != "separable"
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_partly_separable_data_are_called_so(n_classes):
+    """One sequence with two labels, the others separable: their loss falls for ever."""
+    X, labels = class_task(20, 5, 4, n_classes)
+    tokens, codes = np.concatenate([X, X[:1]]), np.append(labels, (labels[0] + 1) % n_classes)
+    result = fit(tokens, codes)
+    assert not result.outcome.ok
+    if n_classes == 2:
+        # A third class can be left behind on the rows of two: not by rows alone.
+        assert result.outcome.name == "partly_separable"
+        assert "19" in result.outcome.sentence
+        assert result.optimal_risk == pytest.approx(2 * np.log(2) / 21, rel=1e-9)
+        assert 0 <= (result.risk - result.optimal_risk) * 21 <= result.objective_bound <= 1e-8
+
+
+def how_separable(phi, labels):
+    """Which rows can lead without harm to others: "all", "some" or "none", by a linear program."""
+    n_classes, p = labels.max() + 1, phi.shape[1]
+    leads = []
+    for row, label in zip(phi / np.abs(phi).max(axis=1, keepdims=True), labels, strict=True):
+        for other in set(range(n_classes)) - {label}:
+            signs = np.zeros(n_classes)
+            signs[[label, other]] = 1.0, -1.0
+            leads.append(np.outer(row, signs).ravel())
+    count = len(leads)
+    # The largest sum of s with  leads theta >= s,  0 <= s <= 1.
+    found = linprog(
+        np.append(np.zeros(p * n_classes), -np.ones(count)),
+        A_ub=np.hstack([-np.array(leads), np.eye(count)]), b_ub=np.zeros(count),
+        bounds=[(-1e4, 1e4)] * (p * n_classes) + [(0, 1)] * count,
+    ).x[-count:]  # fmt: skip
+    return "all" if found.min() > 1e-6 else "some" if found.max() > 1e-6 else "none"
+
+
+@given(st.integers(2, 3), st.integers(5, 25), st.integers(0, 999))
+def test_a_linear_program_agrees_about_what_is_separable(n_classes, n_sequences, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(1, 4, (n_sequences, 2, 2)) * rng.choice([-1.0, 1.0], (n_sequences, 2, 2))
+    labels = np.append(np.arange(n_classes), rng.integers(0, n_classes, n_sequences - n_classes))
+    allowed = {
+        "all": ("separable",),
+        "some": ("partly_separable", "not_converged"),
+        "none": ("unique", "minimum_norm"),
+    }
+    assert fit(X, labels).outcome.name in allowed[how_separable(design(X), labels)]
+
+
+def test_zero_tokens_leave_the_prior():
+    labels = np.array([0, 1, 2, 1])
+    for ridge, name in ((0.0, "minimum_norm"), (1.0, "regularised")):
+        result = fit(np.zeros((4, 3, 2)), labels, ridge=ridge)
+        assert result.outcome.name == name
+        assert result.risk == pytest.approx(np.log(3))
+        assert not np.any(result.coef)
+
+
+def test_no_step_leads_uphill():
+    """Beside weights of many orders steps are almost singular; the loss of zeros is a bound."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, labels = rng.standard_normal((40, 2, 3)), rng.integers(0, 3, 40)
+        result = fit(X, labels, bias=True, sample_weight=10.0 ** rng.uniform(-6, 6, 40))
+        assert result.outcome.name == "separable"
+        assert np.all(result.predict(X).argmax(axis=1) == labels)
+
+
+@pytest.mark.parametrize(("apart", "n_classes"), [(1e-4, 3), (1e-7, 2), (1e-9, 2)])
+def test_nearly_equal_coordinates_are_not_taken_for_equal(apart, n_classes):
+    """Their differences are lost in second moments, and lower the loss all the same."""
+    rng = np.random.default_rng(1)
+    X, labels = rng.standard_normal((60, 4, 2)), rng.integers(0, n_classes, 60)
+    X[..., 1] = X[..., 0] * (1 + apart * rng.standard_normal((60, 4)))
+    result, ones = fit(X, labels), np.ones(60)
+    scaled = design(X) / np.linalg.norm(design(X), axis=0)
+    left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
+    basis = 10 * left[:, sizes > 1e-14]
+    best = oracle.log_loss_minimiser(basis, labels, ones, 1e-9)
+    gap = result.risk * 60 - oracle.log_loss(best, basis, labels, ones, 1e-9)
+    assert gap <= 1e-2
+    assert result.objective_bound is None or gap <= result.objective_bound + 1e-12
+
+
+def test_a_large_sequence_does_not_hide_the_others():
+    """Up to condition numbers of 1e9; beyond, what is not the minimiser is not called so."""
+    for size in (10.0, 100.0, 1e3, 1e4):
+        for seed in range(2):
+            X, labels = class_task(80, 4, 3, 2, seed)
+            X[0] *= size
+            result, small = fit(X, labels), fit(X, labels, ridge=1e-9)
+            assert result.rank == 18
+            assert result.outcome.name == "unique" or size >= 1e3
+            if result.outcome.name == "unique":
+                assert result.risk <= small.risk * (1 + 1e-9)
+            if small.outcome.name == "regularised":
+                penalised = small.risk * 80 + 1e-9 * np.sum(theta_of(small) ** 2)
+                assert penalised <= result.risk * 80 + 1e-9 * np.sum(theta_of(result) ** 2) + 1e-6
+
+
+# ------------------------------------------------------------------ misuse
+
+MISUSE = {
+    "fractions": ({"Y": np.linspace(0, 1, 40)}, "class numbers"),
+    "signs": ({"Y": np.where(np.arange(40) % 2, 1, -1)}, "-1"),
+    "one class": ({"Y": np.zeros(40, int)}, "two classes"),
+    "gap": ({"Y": np.arange(40) % 2 * 2}, "1 does not occur"),
     "indicators": ({"Y": np.eye(2)[np.arange(40) % 2]}, "argmax"),
     "NaN": ({"Y": np.full(40, np.nan)}, "NaN"),
-    "loss": ({"loss": "hinge"}, "loss must be one of 'squared', 'logistic'"),
-    "rule": ({"ridge": "loo"}, "GridSearchCV"),
-    "gcv": ({"ridge": "gcv"}, "give a number"),
-    "grid": ({"ridge_grid": [1.0]}, "ridge_grid is used only"),
-    "heads": ({"n_heads": 1}, "n_heads=1 with loss='logistic'"),
-    "solver": ({"solver": "primal"}, "solver='primal' with loss='logistic'"),
-    "weights": ({"sample_weight": np.zeros(40)}, "zero everywhere"),
-    "negative": ({"ridge": -1.0}, "not negative"),
+    "loss": ({"loss": "hinge"}, "loss"),
+    "rule": ({"ridge": "loo"}, "ridge"),
+    "grid": ({"ridge_grid": [1.0]}, "ridge_grid"),
+    "heads": ({"n_heads": 1}, "n_heads"),
+    "solver": ({"solver": "primal"}, "solver"),
+    "decay": ({"form": pa.Form(decay="loo")}, "decay"),
+    "weights": ({"sample_weight": np.zeros(40)}, "sample_weight"),
+    "negative": ({"ridge": -1.0}, "ridge"),
+    "sums": ({"X": None, "Y": None, "statistics": pa.Moments(2, 1)}, "statistics"),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_log_loss_cannot_do_is_refused(case):
-    options, words = WRONG[case]
-    X, labels = task(40, 3, 2, 2)
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_is_named(name):
+    options, words = MISUSE[name]
+    X, labels = class_task(40, 3, 2, 2)
     with pytest.raises(InvalidInput, match=words):
-        pa.fit(X, **({"Y": labels, "loss": "logistic"} | options))
-
-
-def test_sums_are_refused():
-    moments = pa.Moments(2, 1).update(*task(40, 3, 2, 2))
-    with pytest.raises(InvalidInput, match="no function of sums"):
-        pa.fit(statistics=moments, loss="logistic")
+        pa.fit(**({"X": X, "Y": labels, "loss": "logistic"} | options))

@@ -1,13 +1,11 @@
-"""Results from any thread, on any number of threads, are the same bits."""
-
-from __future__ import annotations
+"""The same bits on any number of threads, from any thread, and from data in parts."""
 
 import copy
-import subprocess
+import os
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import joblib
 import numpy as np
@@ -15,26 +13,17 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+import oracle
 import polyattn as pa
-from polyattn.form import Form
-from polyattn.numerics.parallel import (
-    MOST_GROUPS,
-    computed_once,
-    deal,
-    map_pieces,
-    n_workers,
-    single_threaded_blas,
-)
-from polyattn.stats.rows import Rows
+from polyattn.errors import FileFormatError, InvalidInput
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def numbers():
     """How many threads each BLAS library may use now."""
-    return [
-        lib.num_threads for lib in ThreadpoolController().select(user_api="blas").lib_controllers
-    ]
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [each.num_threads for each in found]
 
 
 def in_thread(function, *arguments):
@@ -64,127 +53,13 @@ def two_threads():
         assert numbers() == before
 
 
-# The limit ----------------------------------------------------------------------------------
+# ------------------------------------------------------------------ threads
 
-
-def limited():
-    with single_threaded_blas():
-        return numbers()
-
-
-def test_the_limit_holds_in_a_new_thread_after_the_main_one_used_it():
-    assert set(limited()) == {1}
-    assert set(in_thread(limited)) == {1}
-    assert set(numbers()) == {2}
-
-
-def test_the_limit_holds_in_threads_within_a_limit_of_the_caller():
-    with threadpool_limits(2):
-        assert set(in_thread(limited)) == {1}
-        assert set(numbers()) == {2}
-
-
-def test_the_last_thread_to_leave_restores_what_was():
-    inside, leave = threading.Event(), threading.Event()
-
-    def stay():
-        with single_threaded_blas():
-            inside.set()
-            leave.wait(SECONDS)
-
-    first = threading.Thread(target=stay)
-    first.start()
-    inside.wait(SECONDS)
-    with single_threaded_blas():
-        leave.set()
-        first.join(SECONDS)
-        assert set(numbers()) == {1}
-        assert n_workers() == 2
-    assert set(numbers()) == {2}
-
-
-def test_a_number_set_within_the_block_is_limited_again_and_comes_back():
-    with single_threaded_blas():
-        inner = threadpool_limits(3, user_api="blas")
-        assert set(limited()) == {1}
-        assert n_workers() == 3
-    assert set(numbers()) == {3}
-    inner.restore_original_limits()
-    threadpool_limits(2, user_api="blas")
-
-
-@pytest.mark.parametrize("allowed", [1, 2, 3])
-def test_as_many_workers_as_the_caller_allows(allowed):
-    with threadpool_limits(allowed, user_api="blas"):
-        assert n_workers() == allowed
-        assert in_thread(n_workers) == allowed
-        with single_threaded_blas():
-            assert n_workers() == allowed
-
-
-def test_pieces_within_pieces():
-    """A worker that waited for other workers would wait for ever."""
-
-    def inner(i):
-        return sum(map_pieces(lambda j: 10 * i + j, range(4)))
-
-    assert in_thread(map_pieces, inner, range(8)) == [40 * i + 6 for i in range(8)]
-    assert map_pieces(lambda _: n_workers(), range(4)) == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_no_piece_runs_on_after_an_error(error):
-    other, running = threading.Event(), []
-
-    def work(i):
-        if i == 0:
-            other.wait(SECONDS)
-            raise error
-        running.append(i)
-        other.set()
-        for _ in range(20):
-            np.ones((100, 100)) @ np.ones((100, 100))
-        running.remove(i)
-
-    with pytest.raises(error):
-        map_pieces(work, range(6))
-    assert running == []
-    assert map_pieces(lambda i: i, range(3)) == [0, 1, 2]
-
-
-def test_groups_do_not_depend_on_workers():
-    assert deal(range(3)) == [[0], [1], [2]]
-    groups = deal(range(100))
-    assert len(groups) == MOST_GROUPS
-    assert sorted(piece for group in groups for piece in group) == list(range(100))
-
-
-FORKED = """
-import os, sys, threading
-from threadpoolctl import threadpool_info, threadpool_limits
-from polyattn.numerics.parallel import map_pieces, single_threaded_blas
-import numpy as np
-threadpool_limits(2, user_api="blas")
-map_pieces(abs, [1, 2])
-numbers = lambda: {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
-with single_threaded_blas():
-    child = os.fork()
-    if child == 0:
-        right = numbers() == {2} and map_pieces(abs, [-1, -2, -3]) == [1, 2, 3]
-        with single_threaded_blas():
-            right = right and numbers() == {1}
-if child == 0:
-    os._exit(0 if right and numbers() == {2} else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(sys, "getdlopenflags"), reason="fork is for Unix")
-def test_a_forked_process_begins_anew():
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=SECONDS)
-
-
-# Bits ---------------------------------------------------------------------------------------
+RNG = np.random.default_rng(0)
+TALL = RNG.standard_normal((700, 4, 7)), RNG.standard_normal((700, 2))
+WIDE = RNG.standard_normal((200, 3, 12)), RNG.standard_normal((200, 2))
+SMALL = RNG.standard_normal((200, 4, 2)), RNG.standard_normal((200, 2))
+CLASSES = TALL[0][:, :, :4], RNG.integers(0, 3, 700)
 
 
 def planted(n_sequences, n_dims):
@@ -193,13 +68,8 @@ def planted(n_sequences, n_dims):
     return task.X, task.Y
 
 
-RNG = np.random.default_rng(0)
-TALL = RNG.standard_normal((900, 4, 8)), RNG.standard_normal((900, 2))
-WIDE = RNG.standard_normal((300, 3, 12)), RNG.standard_normal((300, 2))
-SMALL = RNG.standard_normal((200, 4, 2)), RNG.standard_normal((200, 2))
-FEW = planted(300, 6)
-PLANTED = planted(20_000, 3)
-SOFTMAX = pa.data.planted_softmax(60, 4, 3, n_heads=2, random_state=0)
+FEW, MANY = planted(200, 5), planted(12_000, 3)
+SOFTMAX = pa.data.planted_softmax(40, 4, 2, n_heads=1, random_state=0)
 
 
 def of_fit(data, **options):
@@ -207,30 +77,27 @@ def of_fit(data, **options):
     return result.coef, result.risk, result.predict(data[0][:50])
 
 
-def of_heads(data):
-    heads = pa.fit(*data).heads
+def of_heads(heads):
     return heads.attn, heads.value
 
 
 def of_sums(d, mode):
-    X = np.random.default_rng(d).standard_normal((1500, 3, d))
-    Y = X[:, -1, :2] if mode == "last" else X[..., :2]
-    sums = pa.Moments(d, 2, mode).update(X, Y)
+    X = np.random.default_rng(d).standard_normal((1000, 3, d))
+    sums = pa.Moments(d, 2, mode).update(X, X[:, -1, :2] if mode == "last" else X[..., :2])
     return sums.gram, sums.cross
 
 
 def of_triangle():
-    return (pa.TriangularFactor(8, 2).update(*TALL).scaled_factor(),)
+    return of_solution(pa.fit(statistics=pa.TriangularFactor(7, 2).update(*TALL)))
+
+
+def of_solution(result):
+    return result.coef, result.risk
 
 
 def of_certificate():
     found = pa.certify(TALL[0])
     return found.lambda_min, found.lambda_max, found.bound(TALL[0][:20], 0.1)
-
-
-def of_softmax():
-    found = pa.learn_softmax(SOFTMAX.X, SOFTMAX.Y, n_heads=2)
-    return found.layer.attn, found.layer.value
 
 
 def of_layer(make, mode):
@@ -239,14 +106,14 @@ def of_layer(make, mode):
 
 
 CASES = {
-    "primal": lambda: of_fit(TALL, solver="primal"),
+    **{name: lambda name=name: of_fit(TALL, solver=name) for name in ("primal", "direct")},
     "dual": lambda: of_fit(WIDE, solver="dual"),
-    "direct": lambda: of_fit(TALL, solver="direct"),
     "iterative": lambda: of_fit(TALL, solver="iterative", ridge=1e3),
-    "exact": lambda: of_fit(PLANTED),
+    "exact": lambda: of_fit(MANY),
     "left out": lambda: of_fit(TALL, ridge="loo"),
+    "log-loss": lambda: of_fit(CLASSES, loss="logistic", ridge=1.0),
     "two heads": lambda: of_fit(SMALL, n_heads=2),
-    "heads": lambda: of_heads(FEW),
+    "heads": lambda: of_heads(pa.fit(*FEW).heads),
     "linear layer": lambda: of_layer(pa.LinearAttention, "causal"),
     "softmax layer": lambda: of_layer(pa.SoftmaxAttention, "last"),
     "explicit sums": lambda: of_sums(9, "last"),
@@ -254,7 +121,7 @@ CASES = {
     "sums of all tokens": lambda: of_sums(6, "full"),
     "triangular factor": of_triangle,
     "certificate": of_certificate,
-    "softmax": of_softmax,
+    "softmax": lambda: of_heads(pa.learn_softmax(SOFTMAX.X, SOFTMAX.Y, n_heads=1).layer),
 }
 
 
@@ -269,30 +136,57 @@ def expected():
         return {case: bits(case) for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_number_of_threads_and_the_thread_change_no_bit(case, expected):
-    assert in_thread(bits, case) == expected[case]
-    for threads in (1, 3):
-        with threadpool_limits(threads, user_api="blas"):
-            assert bits(case) == expected[case]
-
-
-def test_the_cases_differ(expected):
+def test_the_number_of_threads_and_the_thread_change_no_bit(expected):
     assert len(set(expected.values())) == len(CASES)
+    for case in CASES:
+        for threads in (1, 3):
+            with threadpool_limits(threads, user_api="blas"):
+                assert in_thread(bits, case) == expected[case], (case, threads)
+    assert pa.fit(*MANY).solver == "exact"
 
 
-def test_the_exact_solver_was_one_of_them():
-    assert pa.fit(*PLANTED).solver == "exact"
-
-
-@pytest.mark.parametrize("case", ["primal", "dual", "direct", "heads", "paired sums"])
-def test_four_threads_at_once_get_the_same_bits(case, expected):
-    assert set(together([lambda: bits(case)] * 4)) == {expected[case]}
-
-
-def test_different_calls_at_once_do_not_disturb_each_other(expected):
+def test_calls_at_once_do_not_disturb_each_other(expected):
     found = together([lambda case=case: bits(case) for case in CASES])
     assert dict(zip(CASES, found, strict=True)) == expected
+    for case in ("primal", "dual", "heads", "paired sums"):
+        assert set(together([lambda case=case: bits(case)] * 3)) == {expected[case]}
+
+
+def test_one_result_has_one_set_of_heads_and_copies_their_own():
+    result = pa.fit(*FEW)
+    first, *others = together([lambda: result.heads] * 4)
+    assert all(other is first for other in others)
+    layers = together([lambda: result.layer] * 4)
+    assert all(layer is result.layer for layer in layers)
+    copied = copy.deepcopy(result)
+    np.testing.assert_array_equal(copied.heads.attn, first.attn)
+    assert copied.heads is not first
+
+
+def test_an_error_in_one_call_leaves_threads_as_they_were(expected):
+    """A map that fails is code of the user, called in the middle of a computation."""
+
+    def failing(_):
+        raise KeyboardInterrupt
+
+    before = numbers()
+    with pytest.raises(KeyboardInterrupt):
+        pa.fit(*TALL, form=pa.Form(key=failing))
+    assert numbers() == before
+    assert bits("primal") == expected["primal"]
+
+
+@pytest.mark.skipif(not hasattr(sys, "getdlopenflags"), reason="fork is for Unix")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_begins_anew(expected):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # a lock that is never released would be waited for without end
+        try:
+            os._exit(0 if bits("explicit sums") == expected["explicit sums"] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
@@ -304,73 +198,99 @@ def test_searches_of_scikit_learn(backend):
     alone = search(None)
     with joblib.parallel_config(backend):
         beside = search(2)
-    np.testing.assert_array_equal(
-        alone.cv_results_["mean_test_score"], beside.cv_results_["mean_test_score"]
-    )
+    for name in ("mean_test_score", "std_test_score"):
+        np.testing.assert_array_equal(alone.cv_results_[name], beside.cv_results_[name])
     np.testing.assert_array_equal(alone.best_estimator_.coef_, beside.best_estimator_.coef_)
 
 
-# What threads share -------------------------------------------------------------------------
+# ------------------------------------------------------------------ data in parts
+
+FORMS = {
+    "last": {}, "causal": {"mode": "causal", "bias": True, "decay": (0.5, 1.0)},
+    "full": {"mode": "full", "skip": True}, "context": {"mode": "full", "context": 2},
+}  # fmt: skip
 
 
-def test_one_result_has_one_set_of_heads():
-    result = pa.fit(*FEW)
-    first, *others = together([lambda: result.heads] * 4)
-    assert all(other is first for other in others)
-    layers = together([lambda: result.layer] * 4)
-    assert all(layer is result.layer for layer in layers)
+def in_parts(name, n_sequences=90):
+    """Ragged sequences of the form, and what ``fit`` takes besides."""
+    form, context_dims = oracle.split_context({**oracle.DEFAULTS, **FORMS[name]})
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 3)) for n in rng.integers(1, 6, n_sequences)]
+    Y = [rng.standard_normal((1 if form["mode"] == "last" else len(x), 2)) for x in X]
+    context = oracle.contexts_for(X, form, context_dims)
+    return pa.Form(**form), X, np.concatenate(Y) if form["mode"] == "last" else Y, context
 
 
-@dataclass
-class Slow:
-    fails: int = 0
-    calls: int = 0
-
-    @computed_once
-    def value(self):
-        """A value."""
-        self.calls += 1
-        threading.Event().wait(0.05)
-        if self.calls <= self.fails:
-            raise ValueError("not yet")
-        return object()
-
-    @computed_once
-    def other(self):
-        return self.value, self.value
-
-
-def test_values_are_computed_once():
-    slow = Slow()
-    assert len(set(map(id, together([lambda: slow.value] * 4)))) == 1
-    assert slow.calls == 1
-    assert slow.other == (slow.value, slow.value)
-    assert Slow.value.__doc__ == "A value."
-
-
-def test_a_value_that_failed_is_computed_by_the_next():
-    slow = Slow(fails=1)
-    with pytest.raises(ValueError, match="not yet"):
-        _ = slow.value
-    assert slow.value is slow.value
-    assert slow.calls == 2
+@pytest.mark.parametrize("name", FORMS)
+def test_sources_say_what_arrays_say_on_any_number_of_threads(name):
+    form, X, Y, context = in_parts(name)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    ways = [{"solver": solver} for solver in ("primal", "iterative", "direct")]
+    ways += [{"ridge": 3.0}, {"ridge": "gcv"}, {"ridge": "loo"}]
+    for options in ways:
+        whole = pa.fit(X, Y, form=form, context=context, sample_weight=weights, **options)
+        found = []
+        for threads in (1, 2):
+            with threadpool_limits(threads, user_api="blas"):
+                source = pa.scan(X, Y, weights, context, chunk_bytes=600)
+                found.append(pa.fit(source, form=form, **options))
+        np.testing.assert_array_equal(found[0].coef, found[1].coef)
+        assert oracle.relative_error(found[0].coef, whole.coef) < 1e-7, options
+        assert found[0].risk == pytest.approx(whole.risk, rel=1e-9)
+        assert found[0].outcome.name == whole.outcome.name
+        assert (found[0].rank, found[0].form) == (whole.rank, whole.form)
+        if "ridge" in options and isinstance(options["ridge"], str):
+            paths = found[0].ridge_path, whole.ridge_path
+            np.testing.assert_allclose(paths[0].ridges, paths[1].ridges, rtol=1e-9)
+            np.testing.assert_allclose(paths[0].errors, paths[1].errors, rtol=1e-6)
+    one, other = whole.predict(X, context), found[0].predict(source)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    if name == "last":
+        classes = np.arange(len(X)) % 3
+        options = {"loss": "logistic", "ridge": 1.0}
+        parts = pa.fit(pa.scan(X, classes, chunk_bytes=600), **options)
+        assert oracle.relative_error(parts.coef, pa.fit(X, classes, **options).coef) < 1e-8
 
 
-def test_results_can_be_copied():
-    result = pa.fit(*FEW)
-    np.testing.assert_array_equal(copy.deepcopy(result).heads.attn, result.heads.attn)
-    assert copy.deepcopy(result).heads is not result.heads
+def test_sequences_that_decide_their_own_fit_are_left_out_of_parts_too():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((240, 3, 2)), rng.standard_normal((240, 3, 1))
+    X[[7, 100, 239]] *= 30.0
+    for mode, targets in (("last", Y[:, -1]), ("causal", Y)):
+        paths = [
+            pa.fit(*data, mode=mode, ridge="loo").ridge_path
+            for data in ((X, targets), (pa.scan(X, targets, chunk_bytes=500),))
+        ]
+        np.testing.assert_allclose(paths[1].ridges, paths[0].ridges, rtol=1e-12)
+        np.testing.assert_allclose(paths[1].errors, paths[0].errors, rtol=1e-8)
 
 
-def test_rows_kept_by_two_threads_are_kept_once(monkeypatch):
-    rows = Rows.build(*SMALL, Form("last"))
-    read, both = Rows.read_together, threading.Barrier(2)
+def test_sources_mix_types_and_certify_like_arrays():
+    rng = np.random.default_rng(0)
+    pairs = [
+        (
+            [rng.integers(-4, 5, (3, 2)).astype(kind) for _ in range(20)],
+            rng.standard_normal((20, 1)),
+        )
+        for kind in (np.int32, np.float32, np.float64)
+    ]
+    X = [x.astype(float) for part, _ in pairs for x in part]
+    Y = np.concatenate([y for _, y in pairs])
+    source = pa.scan(lambda: iter(pairs))
+    np.testing.assert_allclose(pa.fit(source).coef, pa.fit(X, Y).coef, rtol=1e-9, atol=1e-12)
+    with pytest.raises(InvalidInput, match="9007199254740993"):
+        pa.fit(pa.scan([np.full((1, 2), 2**53 + 1), np.full((1, 2), 0.5)], np.ones((2, 1))))
+    assert pa.certify(pa.scan(X, chunk_bytes=200)).verdict == pa.certify(X).verdict
 
-    def read_at_once(self):
-        both.wait(SECONDS)
-        return read(self)
 
-    monkeypatch.setattr(Rows, "read_together", read_at_once)
-    together([lambda: list(rows.groups())] * 2)
-    [kept] = rows._kept
-    assert sum(block.stop - block.first for block in kept) == rows.n_rows
+def test_a_file_that_changes_between_passes_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    for k in range(4):
+        np.savez(tmp_path / f"{k}.npz", X=rng.standard_normal((30, 3, 2)), Y=np.ones((30, 1)))
+    source = pa.scan(str(tmp_path / "*.npz"))
+    pa.fit(source)
+    np.savez(tmp_path / "2.npz", X=rng.standard_normal((31, 3, 2)), Y=np.ones((31, 1)))
+    for solver in ("primal", "iterative"):
+        with pytest.raises(FileFormatError, match="changed"):
+            pa.fit(source, solver=solver)

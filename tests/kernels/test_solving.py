@@ -1,0 +1,399 @@
+"""Inner parts of the solution that no public call reaches closely enough; they die with them."""
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+import oracle
+import polyattn as pa
+from oracle import EPS
+from polyattn.numerics import blas
+from polyattn.numerics.damping import Damping, Rest, damped_step
+from polyattn.numerics.parallel import map_pieces, n_workers, single_threaded_blas
+from polyattn.solve import (
+    conjugate_gradients,
+    curvature_model,
+    decomposition,
+    leave_one_out,
+    newton,
+    normal_equations,
+    planning,
+    solving,
+)
+from polyattn.solve import logistic as solve_logistic
+from polyattn.solve.conjugate_gradients import descend
+from polyattn.solve.excess import FAILURE, least_eigenvalue
+from polyattn.solve.feature_passes import FeaturePasses
+from polyattn.solve.log_loss import LogLoss, probabilities
+from polyattn.stats.rows import Rows
+
+pytestmark = pytest.mark.kernel
+
+# ------------------------------------------------------------------ products in place
+
+SIZES = st.integers(0, 9)
+GAPS = st.sampled_from([0, 3])
+
+
+def matrix(rows, columns, extra=0):
+    """A matrix whose rows are contiguous but lie ``extra`` numbers apart."""
+    rng = np.random.default_rng([rows, columns])
+    return rng.standard_normal((rows, columns + extra))[:, :columns]
+
+
+@given(SIZES, SIZES, SIZES, GAPS)
+def test_products_in_place_are_those_of_numpy(rows, columns, inner, extra):
+    def made(*shape):
+        return matrix(*shape, extra)
+
+    square = (columns, columns)
+    for function, total, others, change in (
+        (blas.add_product, made(rows, columns), (made(rows, inner), made(columns, inner)),
+         lambda a, b: a @ b.T),
+        (blas.add_square, made(*square), (made(columns, inner),), lambda a: np.tril(a @ a.T)),
+        (blas.subtract_product, made(rows, columns), (made(inner, rows), made(inner, columns)),
+         lambda a, b: -a.T @ b),
+        (blas.subtract_square, made(*square), (made(inner, columns),),
+         lambda a: -np.triu(a.T @ a)),
+    ):  # fmt: skip
+        expected = total + change(*others)
+        function(total, *others)
+        np.testing.assert_allclose(total, expected, atol=1e-13)
+    # What is below the diagonal of the triangle is not read.
+    total, triangle = made(rows, columns), made(rows, rows)
+    triangle[np.diag_indices(rows)] = 4.0
+    expected = total.copy()
+    blas.divide_by_triangle(total, triangle)
+    np.testing.assert_allclose(np.triu(triangle).T @ total, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, blas.PANEL, blas.PANEL + blas.TILE + 1, 3 * blas.PANEL + 5])
+def test_cholesky_by_tiles(size):
+    """The factor is LAPACK's up to rounding, and the other triangle stays as it was."""
+    root = matrix(size, size + 20)
+    whole = np.asfortranarray(root @ root.T)
+    whole[np.triu_indices(size, 1)] = np.nan
+    assert blas.factor_lower(whole)
+    assert np.all(np.isnan(whole[np.triu_indices(size, 1)]))
+    lower = np.tril(whole)
+    residual = np.linalg.norm(lower @ lower.T - root @ root.T)
+    assert residual <= size * EPS * np.linalg.norm(root) ** 2
+    indefinite = np.eye(size, order="F")
+    indefinite[size // 2, size // 2] = -1.0
+    assert not blas.factor_lower(indefinite)
+
+
+def test_what_blas_would_misread_is_refused():
+    z = np.zeros
+    for call, arrays, words in (
+        (blas.add_product, (z((2, 3)), z((2, 4)), z((4, 3))), "shapes"),
+        (blas.add_square, (z((2, 3)), z((2, 4))), "shapes"),
+        (blas.subtract_product, (z((2, 3)), z((2, 4)), z((2, 3))), "shapes"),
+        (blas.subtract_square, (z((2, 3)), z((4, 2))), "shapes"),
+        (blas.divide_by_triangle, (z((2, 3)), z((3, 3))), "shapes"),
+        (blas.add_product, (z((2, 3)), z((4, 2)).T, z((3, 4))), "contiguous"),
+        (blas.add_square, (z((2, 2)), z((2, 4))[:, ::-1]), "contiguous"),
+        (blas.add_square, (z((2, 2)), z((2, 4), np.float32)), "float64"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call(*arrays)
+
+
+# ------------------------------------------------------------------ threads
+
+
+def numbers():
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return {each.num_threads for each in found}
+
+
+def test_the_limit_holds_in_all_threads_until_the_last_leaves():
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay():
+        with single_threaded_blas():
+            inside.set()
+            leave.wait(60)
+            return numbers()
+
+    with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(stay)
+        inside.wait(60)
+        with single_threaded_blas():
+            leave.set()
+            assert first.result(60) == {1}
+            assert numbers() == {1}
+            assert n_workers() == 2
+        assert numbers() == {2}
+
+
+def test_pieces_within_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
+    def inner(i):
+        return sum(map_pieces(lambda j: 10 * i + j, range(4)))
+
+    other, running = threading.Event(), []
+
+    def work(i):
+        if i == 0:
+            other.wait(60)
+            raise ValueError("first")
+        running.append(i)
+        other.set()
+        for _ in range(20):
+            np.ones((100, 100)) @ np.ones((100, 100))
+        running.remove(i)
+
+    with threadpool_limits(2, user_api="blas"):
+        assert map_pieces(inner, range(8)) == [40 * i + 6 for i in range(8)]
+        assert map_pieces(lambda _: n_workers(), range(4)) == [1, 1, 1, 1]
+        with pytest.raises(ValueError, match="first"):
+            map_pieces(work, range(6))
+        assert running == []
+
+
+# ------------------------------------------------------------------ damping
+
+
+def test_damping_moves_by_its_factor_within_its_limits():
+    damping = Damping(first=1.0, factor=10.0, least=1e-3, again=1e-2)
+    assert [damping.lowered(each) for each in (1.0, 1e-3)] == pytest.approx([0.1, 1e-3])
+    assert [damping.raised(each) for each in (1.0, 1e-6)] == pytest.approx([10.0, 1e-2])
+    rest = Rest(patience=2, gain=0.1)
+    losses = ([1.0], [1.0, 1.0], [1.0, 0.99, 0.98], [1.0, 0.99, 0.5])
+    assert [rest.reached(each) for each in losses] == [False, False, True, False]
+    root = matrix(5, 4)
+    hessian, gradient = root.T @ root, np.arange(4.0)
+    sizes, before = 0.1 * np.diag(hessian), hessian.copy()
+    step = damped_step(hessian, sizes, gradient)
+    np.testing.assert_allclose((hessian + np.diag(sizes)) @ step, gradient)
+    np.testing.assert_array_equal(hessian, before)
+    assert damped_step(-hessian, sizes, gradient) is None
+
+
+# ------------------------------------------------------------------ conjugate gradients
+
+
+def power(columns):
+    return np.sum(columns**2, axis=0)
+
+
+def test_descents_end_where_they_are_done_or_get_no_further(monkeypatch):
+    values = np.linspace(0.5, 7.0, 12)[:, None]
+    rhs = np.random.default_rng(0).standard_normal((12, 3)) * [1.0, 0.0, 1e-9]
+    found = descend(lambda x: values * x, rhs, power, 1e-28 * power(rhs), 100)
+    np.testing.assert_allclose(found.steps, rhs / values, rtol=1e-10)
+    assert found.reached.all()
+    assert (found.smallest, found.largest) == pytest.approx((0.5, 7.0))
+    none = descend(lambda x: values * x, 0 * rhs, power, np.zeros(3), 100)
+    assert (none.passes, none.reached.all()) == (0, True)
+    # Rounding of a Hilbert matrix ends all progress long before 1e-30.
+    monkeypatch.setattr(conjugate_gradients, "STALLED_PASSES", 20)
+    hilbert = 1.0 / (np.arange(30)[:, None] + np.arange(30) + 1.0)
+    found = descend(lambda x: hilbert @ x, np.ones((30, 1)), power, np.array([1e-60]), 10**6)
+    assert not found.reached.any()
+    assert found.passes < 1000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
+    rng = np.random.default_rng(seed)
+    values = np.sort(10.0 ** rng.uniform(-3, 0, 60))[:, None]
+    step = rng.standard_normal((60, 1))
+    for reduction in (1e-2, 1e-6, 1e-10, 1e-13):
+        back = -values * step
+        found = descend(lambda x: values * x, back, power, reduction**2 * power(back), 500)
+        length = float(np.linalg.norm(step + found.steps))
+        least = least_eigenvalue(found.ritz[0], length)
+        assert least <= values[0, 0]
+        assert (least > 0.01 * values[0, 0]) == (length < 1e-6)
+    ritz = np.array([0.5, 1.0])
+    for given_values, left in (
+        (ritz, 1e-3), (np.zeros(0), 0.0), (np.array([0.0, 1.0]), 0.0), (ritz, float("nan")),
+    ):  # fmt: skip
+        assert least_eigenvalue(given_values, left) == 0.0
+    left = 0.25 * FAILURE * np.sqrt(np.pi / 2)
+    assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
+
+
+# ------------------------------------------------------------------ iterations that stop early
+
+
+def correlated():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 4, 3)) @ np.array([[2, 0, 0], [1, 1, 0], [0, 1, 0.5]])
+    return X + np.array([0.5, 0.0, -1.0]), rng.standard_normal((120, 2))
+
+
+def objective(result, X, Y):
+    theta = oracle.features_of(result.coef, {})
+    penalty = np.sum(oracle.squared_sizes({}, 3, 3)[:, None] * theta**2)
+    return float(np.sum((Y - oracle.plain_design(X) @ theta) ** 2) + result.ridge * penalty)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("reduction", [1e-1, 1e-2, 1e-4])
+def test_the_stated_closeness_covers_the_excess(monkeypatch, reduction, ridge):
+    monkeypatch.setattr(normal_equations, "GRADIENT_REDUCTION", reduction)
+    X, Y = correlated()
+    found, best = (pa.fit(X, Y, ridge=ridge, solver=name) for name in ("iterative", "direct"))
+    excess, possible = objective(found, X, Y) - objective(best, X, Y), float(np.sum(Y**2))
+    stated = float(re.search(r"all but at most (\S+) of", str(found.outcome))[1])
+    assert 1e-14 < excess / (possible - objective(best, X, Y)) < stated < 1e5 * reduction**2
+    assert excess < found.objective_bound < 1e5 * reduction**2 * possible
+
+
+def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
+    """Where nothing else fits into memory; else another solver takes over."""
+    X, Y = correlated()
+    monkeypatch.setattr(solving, "MAX_PASSES", 2)
+    other = pa.fit(X, Y, ridge=1.0, solver="iterative")
+    exact = pa.fit(X, Y, ridge=1.0, solver="direct")
+    assert (other.outcome.ok, other.solver) == (True, "primal")
+    assert oracle.relative_error(other.coef, exact.coef) < 1e-12
+    monkeypatch.setattr(planning, "memory_limit", lambda: 6000)
+    result = pa.fit(X, Y, ridge=1.0, solver="iterative")
+    assert (result.outcome.ok, result.solver) == (False, "iterative")
+    assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
+    assert "2 passes" in str(result.outcome)
+
+
+@pytest.mark.parametrize(("n_sequences", "ridge"), [(60, 1e-4), (60, 1e-2), (400, 0.0)])
+def test_long_passes_end_sooner_and_what_is_left_is_said(monkeypatch, n_sequences, ridge):
+    monkeypatch.setattr(normal_equations, "LONG_PASS", 0)
+    monkeypatch.setattr(normal_equations, "LONG_REDUCTION", 1e-5)
+    rng = np.random.default_rng(0)
+    mixing = np.linalg.qr(rng.standard_normal((5, 5)))[0] * np.geomspace(1, 0.02, 5)
+    X, Y = (
+        rng.standard_normal((n_sequences, 6, 5)) @ mixing.T,
+        rng.standard_normal((n_sequences, 2)),
+    )
+    found, exact = (pa.fit(X, Y, ridge=ridge, solver=name) for name in ("iterative", "direct"))
+    stated = re.search(r"coefficients are off by (?:at most|about) (\S+) of", str(found.outcome))
+    assert oracle.relative_error(found.coef, exact.coef) < 1.5 * float(stated[1]) < 1
+
+
+# ------------------------------------------------------------------ leaving out
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_doubts_cover_what_rounding_does(n):
+    """A tiny row with large targets, and ridges at which it steers the others."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.standard_normal((6, 6)), rng.standard_normal((6, 2))
+    features[0] *= 1e-12
+    ridges = 10.0 ** np.arange(-14, -5)
+    blocks = [slice(at, at + n) for at in range(0, 6, n)]
+
+    def judged(features, targets, ridges):
+        found = decomposition.of_matrix(features, targets, ridges)
+        return leave_one_out._in_sample_space(found, blocks)
+
+    errors, doubts = judged(features, targets, ridges)
+    exact = []
+    for ridge in ridges:
+        total = 0
+        for block in blocks:
+            fitted = oracle.ExactFit(
+                oracle.matrix(np.delete(features, block, axis=0)),
+                oracle.matrix(np.delete(targets, block, axis=0)),
+                [oracle.rational(1)] * (6 - n), oracle.rational(ridge), [oracle.rational(1)] * 6,
+            )  # fmt: skip
+            missed = oracle.matrix(targets[block]) - oracle.matrix(features[block]) * fitted.coef
+            total += sum(v * v for row in missed.tolist() for v in row)
+        exact.append(oracle.nearest(total))
+    missed = np.abs(errors - exact)
+    assert np.all(missed <= doubts)
+    assert np.all(doubts <= 1e5 * np.maximum(missed, 1e-15 * errors))
+    assert doubts[0] > 1e-4 * errors[0]
+    assert doubts[-1] < 1e-8 * errors[-1]
+    larger = judged(features, 2.0**20 * targets, ridges)
+    np.testing.assert_allclose(larger[1], 2.0**40 * doubts, rtol=1e-6)
+    larger = judged(2.0**20 * features, targets, 2.0**40 * ridges)
+    np.testing.assert_allclose(larger[1], doubts, rtol=1e-6)
+
+
+# ------------------------------------------------------------------ log-loss: what proofs rest on
+
+
+def problem(n_classes, ridge):
+    X, labels = oracle.class_task(200, 5, 3, n_classes)
+    passes = FeaturePasses(Rows.build(X, None, pa.Form()))
+    loss = LogLoss(labels, np.ones(len(labels)), n_classes)
+    gram = passes.weighted_gram(loss.weights)
+    space = curvature_model.search_space(passes, loss.weights, gram, 2 * ridge)
+    inverse = space.inverse(space.penalised(loss.first_curvature * space.gram, 2 * ridge))
+    return X, passes, loss, space, newton.minimise(passes, loss, ridge, inverse, space)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-3, 1.0])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_bounds_of_log_loss_hold_near_and_far(n_classes, ridge):
+    _, passes, loss, space, best = problem(n_classes, ridge)
+    steps = newton._Newton(passes, loss, ridge, np.zeros_like, space)
+    rng, proved = np.random.default_rng(0), 0
+    for size in 10.0 ** np.arange(-8, 1):
+        move = size * rng.standard_normal(best.theta.shape) * np.linalg.norm(best.theta)
+        move -= move.mean(axis=1, keepdims=True) if n_classes > 2 else 0.0
+        there = steps.at(best.theta + move)
+        gap = there.objective - best.objective
+        bound = solve_logistic.decrement_bound(passes, there, ridge, space)
+        assert bound >= gap - 1e-12 * best.objective
+        if np.isfinite(bound):
+            proved += 1
+            assert bound <= 60 * gap + 1e-12 * best.objective
+    assert 2 <= proved < 9
+
+
+def test_rounding_of_the_gradient_is_bounded():
+    X, passes, loss, _, found = problem(2, 0.1)
+    phi = oracle.plain_design(X).astype(np.longdouble) / np.sqrt(oracle.squared_sizes({}, 3, 3))
+    theta = found.theta.astype(np.longdouble)
+    signs = np.where(loss.codes == 1, 1.0, -1.0)
+    wrong = 1 / (1 + np.exp(signs * (phi @ theta)[:, 0]))
+    exact = -(phi.T @ (signs * wrong))[:, None] + 0.2 * theta
+    error = float(np.linalg.norm(exact - found.gradient))
+    ones = np.ones(passes.n_features)
+    assert 0 < error <= solve_logistic.gradient_rounding(passes, found, 0.1, ones)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_derivatives_are_those_of_the_loss_and_third_ones_are_bounded(n_classes):
+    rng = np.random.default_rng(2)
+    codes = rng.integers(0, n_classes, 200)
+    loss = LogLoss(codes, np.ones(200), n_classes)
+    outputs, move = 3 * rng.standard_normal((2, loss.n_outputs, 200))
+    h, point = 1e-5, loss.at(outputs)
+    ahead, behind = loss.at(outputs + h * move), loss.at(outputs - h * move)
+    slope = (ahead.value - behind.value) / (2 * h)
+    assert slope == pytest.approx(np.sum(point.slopes * move), rel=1e-7)
+    curved = (ahead.slopes - behind.slopes) / (2 * h)
+    np.testing.assert_allclose(point.curved(move), curved, atol=1e-6)
+    expected = [-np.log(oracle.chances(row)[k]) for row, k in zip(outputs.T, codes, strict=True)]
+    np.testing.assert_allclose(point.losses, expected, atol=1e-12)
+
+    def second(t):
+        return np.sum(move * loss.at(outputs + t * move).curved(move), axis=0)
+
+    third = (second(h) - second(-h)) / (2 * h)
+    size = loss.third_derivative_factor * np.linalg.norm(move, axis=0)
+    assert np.all(np.abs(third) <= size * second(0.0) + 1e-8)
+    centred = move - (move.mean(axis=0) if n_classes > 2 else 0.0)
+    least = point.least_curvature * np.sum(centred**2, axis=0)
+    assert np.all(second(0.0) >= least * (1 - 1e-12))
+
+
+def test_large_outputs_neither_overflow_nor_lose_digits():
+    outputs = np.array([[800.0, -800.0, 0.0], [-800.0, 40.0, 0.0], [0.0, 0.0, 0.0]])
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        point = LogLoss(np.array([0, 1, 2]), np.ones(3), 3).at(outputs)
+        pair = LogLoss(np.array([1, 1, 0]), np.ones(3), 2).at(np.array([[800.0, -800.0, 40.0]]))
+        chances = probabilities(np.array([[800.0], [-800.0]]))
+    assert point.losses[1] == pytest.approx(np.exp(-40.0), rel=1e-12)
+    np.testing.assert_allclose(pair.losses, [0.0, 800.0, 40.0], atol=1e-15)
+    np.testing.assert_allclose(chances, [[0.0, 1.0], [1.0, 0.0]], atol=1e-300)
