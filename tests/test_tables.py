@@ -641,7 +641,7 @@ def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
     # Sums of codes are other data than sums of what is in the same column.
     coded = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
     codes = coded.partial_fit(source, classes=["even", "odd"]).result_.statistics
-    with pytest.raises(InvalidInput, match="counted|another way"):
+    with pytest.raises(InvalidInput, match=r"counted|another way"):
         codes + pa.Moments(2, 1).update(pa.scan(path, **PLACES, targets="when", chunk_bytes=900))
 
 
@@ -658,10 +658,10 @@ def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
     whole = pa.Moments(2, 1).update(pa.scan(path, **usual), checkpoint=kept)
     for other in ({}, {"targets": "z"}, {"tokens": ["b", "a"]}, {"weight": "w"}, {"order": "y"}):
         source = pa.scan(path, **usual | other)
-        with pytest.raises(InvalidInput, match="counted|another way|two rows"):
+        with pytest.raises(InvalidInput, match=r"counted|another way|two rows"):
             whole + pa.Moments(2, 1).update(source)
         if other:
-            with pytest.raises(InvalidInput, match="other data|another way|two rows"):
+            with pytest.raises(InvalidInput, match=r"other data|another way|two rows"):
                 pa.Moments(2, 1).update(source, checkpoint=kept)
 
 
@@ -675,13 +675,13 @@ def test_tables_in_memory_say_what_to_do_where_sequences_are_wanted(tmp_path):
             lambda X: pa.LinearAttentionRegressor().fit(X, y),
             lambda X: pa.LinearAttentionClassifier(layout="channels_first").fit(X, [0, 1]),
         ):  # fmt: skip
-            with pytest.raises(InvalidType, match="pa.from_long"):
+            with pytest.raises(InvalidType, match=r"pa.from_long"):
                 call(made)
     for both in (pa.from_long(SMALL, **PLACES), pa.data.planted(8, 4, 2, random_state=0)):
         with pytest.raises(InvalidType, match="X"):
             pa.certify(both)
     SMALL.to_parquet(tmp_path / "t.parquet")  # the rows of a sequence do not stand together
-    with pytest.raises(InvalidInput, match="pa.from_long"):
+    with pytest.raises(InvalidInput, match=r"pa.from_long"):
         pa.fit(pa.scan(tmp_path / "t.parquet", **NAMES))
 
 
