@@ -548,7 +548,7 @@ def test_iterators_are_kept_in_a_file_that_leaves_nothing_behind(tmp_path, monke
     del source
     gc.collect()
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_memory_is_that_of_one_item():
@@ -611,7 +611,8 @@ def test_predictions_are_written_as_they_are(mode, equal, run, tmp_path):
             done = run("predict", "m.safetensors", *given_data, "-o", out)
             assert (done.exit_code == 0) == (fits_an_array or out == "p.npz"), done.output
             assert (tmp_path / out).exists() == (done.exit_code == 0)
-        found = np.load(tmp_path / "p.npz")
+        with np.load(tmp_path / "p.npz") as held:
+            found = dict(held)
         if fits_an_array:
             np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), np.stack(wanted))
             np.testing.assert_array_equal(found["Y"], np.stack(wanted))
