@@ -316,10 +316,8 @@ ONE = np.ones((2, 3, 2))
 REFUSED_UPDATES = {
     "width": ((ONE[..., :1], np.ones(2)), {}, "2 coordinates"),
     "outputs": ((ONE, np.ones((2, 3))), {}, "1 output"),
-    "targets of tokens": ((ONE, np.ones((2, 3, 1))), {}, "mode"),
-    "no targets": ((ONE,), {}, "Y"),
-    "NaN": ((ONE * np.nan, np.ones(2)), {}, "X"),
-    "count": ((ONE, np.ones(3)), {}, "Y|targets"),
+    "targets of tokens": ((ONE, np.ones((2, 3, 1))), {}, "mode"), "no targets": ((ONE,), {}, "Y"),
+    "NaN": ((ONE * np.nan, np.ones(2)), {}, "X"), "count": ((ONE, np.ones(3)), {}, "Y|targets"),
     "weights": ((ONE, np.ones(2), [-1.0, 1.0]), {}, "sample_weight"),
     "sizes": ((ONE * [1e-60, 1e60], np.ones(2)), {}, "float64|sizes"),
     "the same chunk": ((X, Y), {"chunk": "monday"}, "'monday'"),

@@ -263,19 +263,19 @@ U, V = [[1, -1], [2, -2]], [[10, -1], [20, -2], [30, -3]]
 
 
 def test_targets_are_of_tokens_or_of_sequences():
-    def Y(targets, per="auto"):
+    def found(targets, per="auto"):
         data = pa.from_long(SMALL, **PLACES, targets=targets, target_per=per)
         assert data[0] is data.X
         assert data[-1] is data.Y
         kept = data.Y if data.target_per == "sequence" else list(data.Y)
         return [np.asarray(each).tolist() for each in kept]
 
-    assert Y("label") == ["walk", "run"]
-    assert Y("y") == [[0.1, 0.2], [0.1, 0.2, 0.3]]
-    assert Y(["y", "w"]) == [[[0.1, 1], [0.2, 1]], [[0.1, 2], [0.2, 2], [0.3, 2]]]
-    assert Y("y", "last") == [0.2, 0.3]
-    assert Y(["w"]) == [[1], [2]]
-    assert Y("label", "token") == [["walk"] * 2, ["run"] * 3]
+    assert found("label") == ["walk", "run"]
+    assert found("y") == [[0.1, 0.2], [0.1, 0.2, 0.3]]
+    assert found(["y", "w"]) == [[[0.1, 1], [0.2, 1]], [[0.1, 2], [0.2, 2], [0.3, 2]]]
+    assert found("y", "last") == [0.2, 0.3]
+    assert found(["w"]) == [[1], [2]]
+    assert found("label", "token") == [["walk"] * 2, ["run"] * 3]
     bare = pa.from_long(SMALL, sequence="who", tokens="a")
     assert bare.Y is None
     # Without an order rows stay as they stand.
@@ -427,7 +427,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("kind", FOUR)
-def test_types_of_numbers_stay_or_meet_exactly(kind, tmp_path):
+def test_types_of_numbers_stay_or_meet_exactly(kind):
     for a, b, wanted in NUMBERS:
         frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
         X = pa.from_long(KINDS[kind](frame), **PLACES).X
@@ -704,22 +704,18 @@ REFUSED_FRAMES = {
     "lazy to fit": (lambda: pa.fit(pl.from_pandas(SMALL).lazy(), [1, 2]), "LazyFrame"),
     "misspelt": (long(sequence="whom"), "'whom'.*'who'"),
     "misspelt in polars": (long(make=pl.from_pandas, tokens=["aa"]), "'aa'.*'a'"),
-    "no sequence": (long(sequence=None), "sequence"),
-    "no tokens": (long(tokens=None), "tokens"),
-    "empty tokens": (long(tokens=[]), "tokens"),
-    "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
+    "no sequence": (long(sequence=None), "sequence"), "no tokens": (long(tokens=None), "tokens"),
+    "empty tokens": (long(tokens=[]), "tokens"), "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
     "two columns of a name": (lambda: pa.from_long(TWICE, sequence="who", tokens=["a"]), "'a'"),
     "a level and a column": (
         lambda: pa.from_long(SMALL.set_index("who", drop=False), **PLACES), "'who'"),
-    "a list as a name": (long(sequence=["who"]), "sequence"),
-    "text": (long(tokens=["label"]), "'label'"),
+    "a list as a name": (long(sequence=["who"]), "sequence"), "text": (long(tokens=["label"]), "'label'"),
     "text in polars": (long(make=pl.from_pandas, tokens=["label"]), "'label'"),
     "decimals": (long({"a": Decimal(1)}), "'a'"),
     "decimals of polars": (long(make=lambda f: pl.from_pandas(f).with_columns(
         pl.lit(1).cast(pl.Decimal(5, 2)).alias("a"))), "'a'"),
     "lists": (long(make=lambda f: pl.from_pandas(f).with_columns(pl.lit([1.0]).alias("a"))), "'a'"),
-    "complex": (long({"a": 1j}), "'a'"),
-    "times as tokens": (long({"a": TIMES}), "'a'"),
+    "complex": (long({"a": 1j}), "'a'"), "times as tokens": (long({"a": TIMES}), "'a'"),
     "times as targets": (long({"y": TIMES}, targets="y"), "'y'"),
     "text as an order": (long(order="label"), "'label'"),
     "text as a weight": (long(weight="label"), "weight"),
@@ -780,8 +776,7 @@ REFUSED_TABLES = {
     "half floats as names": ({"who": arrow.array(np.ones(13, np.float16))}, {}, "halffloat"),
     "lists as names": ({"who": [[1]] * 13}, {}, "sequence"),
     "misspelt": ({}, {"weight": "When"}, "'When'.*'when'"),
-    "no sequence": ({}, {"sequence": None}, "sequence"),
-    "no tokens": ({}, {"tokens": []}, "column"),
+    "no sequence": ({}, {"sequence": None}, "sequence"), "no tokens": ({}, {"tokens": []}, "column"),
     "a column twice": ({}, {"tokens": ["a", "a"]}, "'a' twice"),
     "a number as a name": ({}, {"tokens": [3]}, "columns"),
     "no bytes": ({}, {"chunk_bytes": 0}, "chunk_bytes"),
@@ -809,15 +804,13 @@ def test_tables_that_cannot_be_used_are_refused(name, tmp_path):
 
 BAD_LISTS = {
     "unequal": ({"a": [[1.0, 2.0]], "b": [[1.0]]}, ["a", "b"], {}, "unequal"),
-    "empty": ({"a": [[]]}, ["a"], {}, "no tokens"),
-    "no list": ({"a": [None, [1.0]]}, ["a"], {}, "'a'"),
+    "empty": ({"a": [[]]}, ["a"], {}, "no tokens"), "no list": ({"a": [None, [1.0]]}, ["a"], {}, "'a'"),
     "a gap": ({"a": [[1.0, None]]}, ["a"], {}, "token 1.*'a'"),
     "NaN": ({"a": [[1.0], [2.0, np.nan]]}, ["a"], {}, "row 1.*token 1"),
     "ragged": ({"t": [[[1.0], [1.0, 2.0]]]}, ["t"], {}, "token 1.*2 coordinates"),
     "no vector": ({"t": [[[1.0], None]]}, ["t"], {}, "token 1"),
     "mixed": ({"t": [[1.0]], "a": [1.0]}, ["t", "a"], {}, "lists"),
-    "texts": ({"t": [["x"]]}, ["t"], {}, "'t'"),
-    "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
+    "texts": ({"t": [["x"]]}, ["t"], {}, "'t'"), "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
     "an order": ({"t": [[1.0]], "o": [1]}, ["t"], {"order": "o"}, "order"),
     "targets": ({"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, "target"),
     "a NaN target": ({"t": [[1.0]], "y": [np.nan]}, ["t"], {"targets": "y"}, "'y'"),
@@ -828,9 +821,9 @@ BAD_LISTS = {
 def test_lists_that_cannot_be_used_are_refused(name, tmp_path):
     columns, tokens, names, word = BAD_LISTS[name]
     path = write_parquet(tmp_path / "x.parquet", arrow.table(columns))
+    use = pa.fit if names else pa.certify
     with pytest.raises(PolyattnError, match=word):
-        source = pa.scan(path, tokens=tokens, **names)
-        pa.fit(source) if names else pa.certify(source)
+        use(pa.scan(path, tokens=tokens, **names))
 
 
 BAD_TEXTS = {
