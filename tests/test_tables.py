@@ -645,6 +645,20 @@ def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
         codes + pa.Moments(2, 1).update(pa.scan(path, **PLACES, targets="when", chunk_bytes=900))
 
 
+def test_labels_in_lists_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 1)) for n in rng.integers(2, 6, 40)]
+    y = [np.where(x[:, 0] + 0.3 * rng.standard_normal(len(x)) > 0, "up", "down") for x in X]
+    columns = {"x": [x[:, 0].tolist() for x in X], "y": [each.tolist() for each in y]}
+    source = pa.scan(
+        write_parquet(tmp_path / "t.parquet", arrow.table(columns), 9), tokens="x", targets="y"
+    )
+    for mode, labels in (("last", np.array([each[-1] for each in y])), ("causal", y)):
+        found = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0).fit(source)
+        expected = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0).fit(X, labels)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
     frame = pd.DataFrame({name: np.arange(30.0) % 7 for name in "abyz"})
