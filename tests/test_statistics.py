@@ -1,4 +1,11 @@
-"""Statistics add: any order, any batches – and the two kinds agree."""
+"""Moments and TriangularFactor: sums over positions that merge and count nothing twice."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -6,175 +13,579 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
-from polyattn.errors import InvalidInput
-from polyattn.sequences import MODES
-from statistics_cases import (
-    KINDS,
-    assert_close,
-    assert_counts,
-    assert_same,
-    contents,
-    random_data,
+from oracle import (
+    FORMS,
+    MODES,
+    contexts_for,
+    design,
+    features_of,
+    forms,
+    least_squares,
+    n_scales,
+    predicted,
+    relative_error,
+    sequences,
+    split_context,
+    squared_sizes,
 )
+from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
 
-# Equal to sums over rows --------------------------------------------------------------------------
-
-
-@given(random_data())
-def test_moments_are_the_sums_of_the_reference(data):
-    psi, targets, weights = data.reference()
-    stats = data.into(pa.Moments)
-    weighted = psi * weights[:, None]
-    assert_close(stats.gram, psi.T @ weighted)
-    assert_close(stats.cross, weighted.T @ targets)
-    assert_close(stats.target_gram, targets.T @ (targets * weights[:, None]))
-    assert_close(stats.second_moment, psi.T @ weighted / weights.sum())
-    assert_counts(stats, data)
+KINDS = (pa.Moments, pa.TriangularFactor)
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((9, 3, 2)), RNG.standard_normal((9, 1))
 
 
-@given(random_data())
-def test_the_triangular_factor_squared_is_the_gram(data):
-    psi, targets, weights = data.reference()
-    stats = data.into(pa.TriangularFactor)
-    R, projected = stats.scaled_factor(), stats.scaled_projection()
-    assert R.shape == (min(len(psi), psi.shape[1]), psi.shape[1])
-    np.testing.assert_array_equal(R, np.triu(R))
-    weighted = psi * weights[:, None]
-    assert_close(R.T @ R, psi.T @ weighted)
-    assert_close(R.T @ projected, weighted.T @ targets)
-    power = np.sum(projected**2) + stats.scaled_residual_power()
-    assert power == pytest.approx(float(np.sum(targets**2 * weights[:, None])), rel=1e-9, abs=1e-15)
-    assert_counts(stats, data)
+def in_mode(rows, X, mode):
+    """Target rows in the form that a mode wants."""
+    if rows is None or mode == "last":
+        return rows
+    borders = np.cumsum([0, *map(len, X)])
+    return [rows[a:b] for a, b in itertools.pairwise(borders)]
 
 
-def test_both_kinds_agree_where_rows_stop_at_the_number_of_columns():
-    """p, p + 1 and p + e rows: the places where the factor changes its shape."""
-    rng = np.random.default_rng(0)
-    for count in (1, 5, 6, 7, 8, 9, 30):
-        X, Y = rng.standard_normal((count, 3, 2)), rng.standard_normal((count, 2))
-        gram = pa.Moments(2, 2).update(X, Y)
-        factor = pa.TriangularFactor(2, 2).update(X, Y)
-        R = factor.scaled_factor()
-        assert_close(R.T @ R, gram.gram)
-        inside = np.sum(factor.scaled_projection() ** 2)
-        assert inside + factor.scaled_residual_power() == pytest.approx(np.sum(Y**2))
+def of_integers(X):
+    """Data for which every sum is exact, whatever the order of its terms."""
+    return [np.rint(4 * x) for x in X]
 
 
-# Merging ------------------------------------------------------------------------------------------
+def fitted(statistics, ridge=1.0):
+    return pa.fit(statistics=statistics, ridge=ridge)
 
 
-@pytest.mark.parametrize("make", KINDS)
-@given(data=random_data(), cuts=st.lists(st.integers(0, 9), min_size=2, max_size=2))
-def test_merging_is_associative_and_commutative(make, data, cuts):
-    first, second = sorted(cuts)
-    a, b, c = (
-        data.part(start, stop).into(make)
-        for start, stop in ((0, first), (first, second), (second, len(data.X)))
-    )
-    whole = data.into(make)
-    for merged in ((a + b) + c, a + (b + c), (c + a) + b, c + (b + a)):
-        assert_same(merged, whole)
+# Sums over rows -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", KINDS)
-@given(data=random_data(), size=st.integers(1, 4))
-def test_updates_do_not_depend_on_batch_boundaries(make, data, size):
-    stats = data.part(0, 0).into(make)
-    for start in range(0, len(data.X), size):
-        some = data.part(start, start + size)
-        assert stats.update(some.X, some.targets, some.weights) is stats
-    assert_same(stats, data.into(make))
+@given(
+    fields=forms(), X=sequences(), n_outputs=st.integers(0, 2), weighted=st.booleans(),
+    size=st.sampled_from([1e-30, 1.0, 1e20]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_statistics_are_sums_over_the_predicted_positions(
+    fields, X, n_outputs, weighted, size, seed
+):
+    form, width = split_context(fields)
+    mode, rng = form["mode"], np.random.default_rng(seed)
+    size = size if isinstance(form["query"], tuple | None.__class__) else 1.0
+    context = contexts_for(X, form, width)
+    psi = design(X, form, context)
+    weights = rng.uniform(0.1, 3, len(X)) if weighted else np.ones(len(X))
+    w = np.repeat(weights, [len(predicted(len(x), mode)) for x in X])[:, None]
+    rows = rng.standard_normal((len(psi), n_outputs)) / size
+    given_Y = in_mode(rows if n_outputs else None, X, mode)
+    given_w = weights if weighted else None
+    made = [
+        kind(3, n_outputs, form=pa.Form(**form), n_context_dims=width).update(
+            X, given_Y, given_w, context
+        )
+        for kind in KINDS
+    ]
+    gram, cross = psi.T @ (w * psi), psi.T @ (w * rows)
+    for found, expected in (
+        (made[0].gram, gram), (made[0].cross, cross), (made[0].target_gram, rows.T @ (w * rows)),
+        (made[0].second_moment, gram / w.sum()),
+        (made[0].spectrum(), np.linalg.eigvalsh(gram / w.sum())),
+    ):  # fmt: skip
+        # What cancels is rounded as its terms are.
+        terms = max(
+            np.abs(expected).max(initial=0.0), np.abs(psi).max() * np.abs(rows).max(initial=1.0)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-11 * terms)
+    assert made[0].n_rows == made[1].n_rows == len(psi)
+    assert made[0].n_sequences == made[1].n_sequences == len(X)
+    for each in made:
+        assert each.total_weight == pytest.approx(w.sum())
+    if n_outputs:
+        n_sums, n_queries = fitted(made[0]).coef.shape[1:]
+        sizes = squared_sizes(form, 3 if width is None else width, n_queries)
+        expected = least_squares(psi, rows, sizes, 1.0, w[:, 0])
+        assert n_sums % n_scales(form) <= 1
+        for each in made:
+            found = fitted(each)
+            assert relative_error(features_of(found.coef, form), expected) < 1e-7
+            power = float(np.sum(w * (rows - psi @ expected) ** 2))
+            assert found.risk == pytest.approx(power / w.sum(), rel=1e-7, abs=1e-12)
 
 
-@pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_batch_without_weight_changes_only_the_counts(make, mode):
-    """Whether a stream is cut so that one batch holds only zero weights must not matter."""
+@pytest.mark.parametrize(("n_sequences", "n_dims"), [(9000, 3), (1500, 13)])
+def test_sums_of_many_rows_are_exact_for_integers(mode, n_sequences, n_dims):
+    """Blocks, tiles and groups of rows end anywhere; every number here is an integer below 2^53."""
+    rng = np.random.default_rng(1)
+    X = rng.integers(-2, 3, (n_sequences, 3, n_dims)).astype(float)
+    Y = rng.integers(-9, 9, (n_sequences, 2) if mode == "last" else (n_sequences, 3, 2))
+    rows, columns = np.triu_indices(n_dims)
+    pairs = X[..., rows] * X[..., columns]
+    S = np.cumsum(pairs, axis=1) if mode == "causal" else pairs.sum(axis=1, keepdims=True)
+    u = X[:, -1:] if mode == "last" else X
+    psi = np.broadcast_to(
+        S[..., :, None] * u[..., None, :], (n_sequences, u.shape[1], len(rows), n_dims)
+    ).reshape(-1, len(rows) * n_dims)
+    targets = Y.reshape(len(psi), 2).astype(float)
+    made = pa.Moments(n_dims, 2, mode).update(X, Y)
+    np.testing.assert_array_equal(made.gram, psi.T @ psi)
+    np.testing.assert_array_equal(made.cross, psi.T @ targets)
+    np.testing.assert_array_equal(made.target_gram, targets.T @ targets)
+
+
+@pytest.mark.parametrize("rows", [1, 17, 18, 19, 20, 21, 60])
+def test_a_factor_of_any_number_of_rows_gives_the_fit(rows):
+    """Of 18 features: the factor changes its shape where rows are as many as columns."""
+    rng = np.random.default_rng(rows)
+    X, Y = rng.standard_normal((rows, 4, 3)), rng.standard_normal((rows, 2))
+    found = fitted(pa.TriangularFactor(3, 2).update(X[:5], Y[:5]).update(X[5:], Y[5:])
+                   if rows > 5 else pa.TriangularFactor(3, 2).update(X, Y), 0.0)  # fmt: skip
+    expected = pa.fit(X, Y)
+    assert found.rank == expected.rank == min(rows, 18)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_small_eigenvalues_survive_in_the_factor_only():
+    """Two values of the features, one of them of weight 1e-20: beneath the rounding of a Gram."""
+    ranks = []
+    for kind, weight in itertools.product(KINDS, (1e-8, 1e-20)):
+        parts = [
+            kind(1, 1, bias=True).update([[[x]]], [1.0], [w])
+            for x, w in ((1.0, 1.0), (-1.0, weight))
+        ]
+        ranks.append(pa.fit(statistics=sum(parts)).rank)
+    assert ranks == [2, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("one_hot", "rank"), [(False, 18), (True, 9)])
+def test_the_spectrum_shows_what_data_determine(one_hot, rank):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((6, 3, 2))
-    Y = rng.standard_normal((6, 1) if mode == "last" else (6, 3, 1))
-    weights = np.array([1.0, 2.0, 0.5, 0.0, 0.0, 0.0])
-    whole = make(2, 1, mode).update(X, Y, weights)
-    pieces = make(2, 1, mode).update(X[:3], Y[:3], weights[:3])
-    pieces.update(X[3:], Y[3:], weights[3:])
-    assert_same(pieces, whole)
+    tokens = (
+        np.eye(3)[rng.integers(3, size=(99, 4))] if one_hot else rng.standard_normal((99, 4, 3))
+    )
+    values = pa.Moments(3).update(tokens).spectrum()
+    assert np.all(np.diff(values) >= 0)
+    assert np.count_nonzero(values > 1e-12 * values[-1]) == rank
 
 
-@pytest.mark.parametrize("make", KINDS)
-def test_merging_leaves_its_operands_alone(make):
+# Merging ------------------------------------------------------------------------------------
+
+
+@both_kinds
+@given(
+    fields=forms(), X=sequences(max_sequences=8), cuts=st.lists(st.integers(0, 8), max_size=3),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_parts_in_any_order_and_any_batches_are_the_whole(kind, fields, X, cuts, seed):
+    """Merged, updated and saved on the way, with weights of which some are zero."""
+    form, width = split_context(fields)
+    form = {key: value for key, value in form.items() if key not in ("decay", "mean")}
+    X, rng, mode = of_integers(X), np.random.default_rng(seed), form["mode"]
+    context = None if width is None else of_integers(contexts_for(X, form, width))
+    n_rows = sum(len(predicted(len(x), mode)) for x in X)
+    Y = in_mode(rng.integers(-3, 4, (n_rows, 1)).astype(float), X, mode)
+    weights = rng.integers(0, 3, len(X)).astype(float)
+
+    def part(first, stop, made=None):
+        made = kind(3, 1, form=pa.Form(**form), n_context_dims=width) if made is None else made
+        if first < stop:
+            own = None if context is None else context[first:stop]
+            made.update(X[first:stop], Y[first:stop], weights[first:stop], own)
+        return made
+
+    whole = part(0, len(X))
+    borders = sorted({0, len(X), *(cut % (len(X) + 1) for cut in cuts)})
+    pieces = list(itertools.pairwise(borders))
+    batches = part(0, 0)
+    for first, stop in pieces:
+        assert part(first, stop, batches) is batches
+    shuffled = [pieces[i] for i in rng.permutation(len(pieces))]
+    merged = sum(part(*piece) for piece in shuffled)
+    neutral = part(0, 0) + whole + part(0, 0)
+    for found in (batches, merged, neutral):
+        assert (found.n_rows, found.n_sequences, found.total_weight) == (
+            whole.n_rows, whole.n_sequences, whole.total_weight,
+        )  # fmt: skip
+        if kind is pa.Moments:
+            for name in ("gram", "cross", "target_gram"):
+                wanted = getattr(whole, name)
+                atol = 1e-13 * max(1.0, np.abs(wanted).max())
+                np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=atol)
+        elif weights.any():
+            np.testing.assert_allclose(fitted(found).coef, fitted(whole).coef, atol=1e-8)
+    assert neutral == whole
+
+
+@both_kinds
+def test_data_of_very_different_sizes_merge(kind):
+    """Sixth powers: what is 1e-60 of the size is nothing beside the other, and alone it counts."""
     rng = np.random.default_rng(0)
-    a = make(2, 1).update(rng.standard_normal((4, 3, 2)), rng.standard_normal(4))
-    b = make(2, 1).update(1e100 * rng.standard_normal((4, 3, 2)), rng.standard_normal(4))
-    before = [contents(a), contents(b)]
-    merged = a + b
-    merged.update(rng.standard_normal((4, 3, 2)), rng.standard_normal(4))
-    for stats, (arrays, metadata) in zip((a, b), before, strict=True):
-        now_arrays, now_metadata = contents(stats)
-        assert now_metadata == metadata
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(now_arrays[name], array)
+    X, Y = rng.standard_normal((2, 30, 3, 2)), rng.standard_normal((2, 30, 1))
+    for scales in itertools.product((0.0, 1e-150, 2.0**60, 2.0**62, 1e150), repeat=2):
+        unit = max(scales) or 1.0
+        a, b = (kind(2, 1).update(s * x, s * y) for s, x, y in zip(scales, X, Y, strict=True))
+        shares = np.array(scales) / unit
+        expected = pa.fit(
+            np.concatenate(shares[:, None, None, None] * X),
+            np.concatenate(shares[:, None, None] * Y),
+        )
+        for found in (a + b, b + a, a.copy().update(scales[1] * X[1], scales[1] * Y[1])):
+            result = pa.fit(statistics=found)
+            assert relative_error(result.coef * unit**2, expected.coef) < 1e-9, scales
+            assert result.outcome.name == expected.outcome.name, scales
 
 
-@pytest.mark.parametrize("name", ["gram", "cross", "target_gram", "second_moment"])
-def test_what_was_read_does_not_change_with_later_updates(name):
+@both_kinds
+def test_constants_beside_zero_tokens_follow_the_units_of_the_others(kind):
+    form, rng = pa.Form(intercept=True), np.random.default_rng(0)
+    X, Y = 2.0**50 * rng.standard_normal((50, 3, 1)), 5.0 + rng.standard_normal(50)
+    zero, others = np.zeros((30, 3, 1)), 7.0 + rng.standard_normal(30)
+    expected = pa.fit(np.concatenate([X, zero]), np.concatenate([Y, others]), form=form)
+    empty = kind(1, 1, form=form).update(zero, others)
+    for merged in (empty + kind(1, 1, form=form).update(X, Y), empty.copy().update(X, Y)):
+        found = pa.fit(statistics=merged)
+        np.testing.assert_allclose(found.predict(zero), expected.predict(zero), rtol=1e-9)
+        assert found.risk == pytest.approx(expected.risk, rel=1e-9)
+
+
+def test_sums_in_true_units_that_float64_cannot_hold_are_refused():
+    sums = pa.Moments(1, 1).update(np.full((2, 1, 1), 1e100), [1.0, 2.0])
+    with pytest.raises(OutOfRange, match="float64"):
+        _ = sums.gram
+    assert pa.fit(statistics=sums).risk == pytest.approx(0.25)
+
+
+@both_kinds
+def test_operands_copies_and_what_was_read_stay_as_they_are(kind):
+    a, b = kind(2, 1).update(X, Y), kind(2, 1).update(1e100 * X, Y)
+    before = a.copy(), b.copy()
+    seen = (
+        [getattr(a, name) for name in ("gram", "cross", "target_gram")]
+        if kind is pa.Moments
+        else []
+    )
+    kept = [each.copy() for each in seen]
+    (a + b).update(X, Y)
+    a.copy().update(X, Y)
+    assert (a, b) == before
+    a.update(X, Y)
+    assert a != before[0]
+    for mine, theirs in zip(seen, kept, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@both_kinds
+def test_equal_sums_are_equal_and_others_are_not(kind):
+    one = kind(2, 1).update(X, Y)
+    assert one == kind(2, 1).update(X, Y)
+    assert sum([one]) == one
+    assert sum([one]) is not one
+    for other in (
+        kind(2, 1).update(X, 2 * Y), kind(2, 1).update(2 * X, Y), kind(2).update(X),
+        kind(2, 1, bias=True).update(X, Y), kind(2, 1).update(X, Y, chunk="named"), "sums",
+        kind(2, 1).update(X, Y, np.full(9, 2.0)), KINDS[kind is pa.Moments](2, 1).update(X, Y),
+    ):  # fmt: skip
+        assert one != other
+
+
+MISFITS = {
+    "n_dims": ((2, 1), (3, 1)), "n_outputs": ((2, 1), (2, 2)),
+    "mode": ((2, 1, "last"), (2, 1, "full")), "bias": ((2, 1, "last", True), (2, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_unlike_statistics_do_not_merge(name):
+    for kind in KINDS:
+        one, other = (kind(*arguments) for arguments in MISFITS[name])
+        with pytest.raises(InvalidInput, match=name):
+            one + other
+
+
+def test_the_two_kinds_do_not_merge_and_nothing_else_does():
+    for one, other in ((pa.Moments(2), pa.TriangularFactor(2)), (1, pa.Moments(2))):
+        with pytest.raises(TypeError):
+            one + other
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [((0,), "n_dims"), ((2, -1), "n_outputs"), ((2, 1, "first"), "mode"), ((5000,), "TB")],
+)
+def test_sizes_are_checked_before_memory_is_taken(kind, arguments, word):
+    with pytest.raises(InvalidInput, match=word):
+        kind(*arguments)
+
+
+ONE = np.ones((2, 3, 2))
+REFUSED_UPDATES = {
+    "width": ((ONE[..., :1], np.ones(2)), {}, "2 coordinates"),
+    "outputs": ((ONE, np.ones((2, 3))), {}, "1 output"),
+    "targets of tokens": ((ONE, np.ones((2, 3, 1))), {}, "mode"), "no targets": ((ONE,), {}, "Y"),
+    "NaN": ((ONE * np.nan, np.ones(2)), {}, "X"), "count": ((ONE, np.ones(3)), {}, "Y|targets"),
+    "weights": ((ONE, np.ones(2), [-1.0, 1.0]), {}, "sample_weight"),
+    "sizes": ((ONE * [1e-60, 1e60], np.ones(2)), {}, "float64|sizes"),
+    "the same chunk": ((X, Y), {"chunk": "monday"}, "'monday'"),
+    "another chunk of that name": ((2 * X, Y), {"chunk": "monday"}, "'monday'"),
+    "other weights of that name": ((X, Y, np.full(9, 2.0)), {"chunk": "monday"}, "'monday'"),
+    "no name": ((X, Y), {"chunk": ""}, "chunk"),
+    "checkpoint": ((X, Y), {"checkpoint": "x"}, "checkpoint"),
+    **{f"forget={f}": ((X, Y), {"forget": f}, "forget") for f in (0.0, -0.5, 1.5, np.nan, True)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED_UPDATES)
+def test_a_refused_update_changes_nothing(name):
+    arguments, named, word = REFUSED_UPDATES[name]
+    for kind, more in itertools.product(KINDS, ({}, {"forget": 0.5})):
+        sums = kind(2, 1).update(X, Y, chunk="monday")
+        before = sums.copy()
+        with pytest.raises(PolyattnError, match=word):
+            sums.update(*arguments, **(more | named))
+        assert sums == before
+
+
+@both_kinds
+def test_sums_of_inputs_take_no_targets_and_make_no_fit(kind):
+    sums = kind(2, mode="causal").update(X)
+    assert (sums.n_outputs, sums.n_rows) == (0, 27)
+    assert pa.certify(statistics=sums).identifiable
+    for call in (lambda: sums.update(X, X), lambda: pa.fit(statistics=sums)):
+        with pytest.raises(InvalidInput, match=r"targets|n_outputs"):
+            call()
+    with pytest.raises(InvalidInput, match="empty"):
+        _ = pa.Moments(2).second_moment
+
+
+# Nothing twice ------------------------------------------------------------------------------
+
+
+@both_kinds
+@given(
+    steps=st.lists(
+        st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True), max_size=4
+    ),
+    reload=st.booleans(),
+)  # fmt: skip
+def test_a_chunk_counts_once_however_sums_come_together(kind, steps, reload, tmp_path_factory):
+    """Against a set of names: a merge is refused where and only where something would be twice."""
+    data = {name: (i + 1.0) * ONE for i, name in enumerate("abcdef")}
+    sums, known = kind(2), set()
+    for names in steps:
+        part = kind(2)
+        for name in names:
+            part.update(data[name], chunk=name)
+        if reload:
+            path = tmp_path_factory.mktemp("sums") / "part"
+            part.save(path)
+            part = pa.load(path)
+        again = [name for name in names if name in known]
+        if again:
+            before = sums.copy()
+            with pytest.raises(InvalidInput, match="already counted"):
+                sums + part
+            with pytest.raises(InvalidInput, match="already counted"):
+                before.copy().update(data[again[0]], chunk=again[0])
+            assert sums == before
+        else:
+            sums = sums + part
+            known |= set(names)
+    assert sums.n_sequences == 2 * len(known)
+
+
+def test_names_of_chunks_are_no_part_of_a_certificate():
+    one, other = (pa.Moments(2).update(X, chunk=name) for name in ("one", "other"))
+    assert one != other
+    assert pa.certify(statistics=one).digest == pa.certify(statistics=other).digest
+
+
+# Older data count less ----------------------------------------------------------------------
+
+
+@both_kinds
+def test_forgetting_is_a_weight(kind, tmp_path):
     rng = np.random.default_rng(0)
-    stats = pa.Moments(2, 2).update(rng.standard_normal((9, 3, 2)), rng.standard_normal((9, 2)))
-    seen = getattr(stats, name)
-    before = seen.copy()
-    stats.update(rng.standard_normal((9, 3, 2)), rng.standard_normal((9, 2)))
-    np.testing.assert_array_equal(seen, before)
+    X, Y = rng.standard_normal((3, 20, 3, 2)), rng.standard_normal((3, 20, 1))
+    sums = kind(2, 1).update(pa.scan(X[0], Y[0]), forget=0.5)
+    sums.update(X[1], Y[1], forget=0.25)
+    sums.save(tmp_path / "sums")
+    sums = pa.load(tmp_path / "sums").update(pa.scan(X[2], Y[2]), forget=0.125)
+    weights = np.repeat([0.25 * 0.125, 0.125, 1.0], 20)
+    expected = pa.fit(X.reshape(60, 3, 2), Y.reshape(60, 1), sample_weight=weights)
+    found = pa.fit(statistics=sums)
+    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-9)
+    assert found.risk == pytest.approx(expected.risk)
+    assert sums.total_weight == weights.sum()
+    # There is nothing to be forgotten in new sums.
+    assert kind(2).update(X[0], forget=0.5) == kind(2).update(X[0])
 
 
-@pytest.mark.parametrize("make", KINDS)
-def test_empty_statistics_are_the_neutral_element(make):
+@both_kinds
+def test_forgotten_sums_prove_nothing_that_data_do_not(kind):
+    """Five sequences twice over leave one of six features open, however they were added up."""
     rng = np.random.default_rng(0)
-    for scale in (1e-100, 1.0, 1e100):
-        full = make(2, 1).update(scale * rng.standard_normal((8, 3, 2)), rng.standard_normal(8))
-        for merged in (make(2, 1) + full, full + make(2, 1)):
-            assert contents(merged)[1] == contents(full)[1]
-            assert_same(merged, full)
+    X = np.repeat(rng.integers(-(2**20), 2**20, (5, 3, 2)) * 2.0**-20, 2, axis=0)
+    sums = kind(2)
+    for _ in range(30):
+        sums.update(X, forget=0.9)
+    assert pa.certify(statistics=sums).verdict != "identifiable"
+    good = kind(2).update(rng.standard_normal((30, 3, 2)))
+    assert pa.certify(
+        statistics=good.update(rng.standard_normal((9, 3, 2)), forget=0.7)
+    ).identifiable
+    for _ in range(4):  # below all that float64 holds
+        good.update(np.ones((1, 1, 2)), forget=1e-100)
+    assert pa.certify(statistics=good).verdict == "undecided"
 
 
-REFUSED_MERGES = {
-    "n_dims": (pa.Moments(2, 1), pa.Moments(3, 1), "n_dims 2 and 3"),
-    "n_outputs": (pa.Moments(2, 1), pa.Moments(2, 2), "n_outputs 1 and 2"),
-    "mode": (pa.Moments(2, 1, "last"), pa.Moments(2, 1, "full"), "mode last and full"),
-    "bias": (pa.Moments(2, 1, bias=True), pa.Moments(2, 1), "bias True and False"),
+# Files --------------------------------------------------------------------------------------
+
+
+@both_kinds
+def test_saved_sums_of_every_form_go_on_as_if_nothing_had_happened(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 3)) for n in (1, 4, 3, 2, 5, 1, 2)]
+    for name in FORMS.keys() - {"own-function"}:
+        form, width = split_context(FORMS[name])
+        context = contexts_for(X, {"mode": form.get("mode", "last")}, width)
+        sums = kind(3, form=pa.Form(**form), n_context_dims=width)
+        sums.save(tmp_path / "empty")
+        loaded = kind.load(tmp_path / "empty")
+        assert loaded == sums, name
+        loaded.update(X, context=context).save(tmp_path / "sums")
+        again = pa.load(tmp_path / "sums").update(X, context=context)
+        assert again == loaded.update(X, context=context), name
+
+
+def test_one_kind_is_not_loaded_as_the_other(tmp_path):
+    pa.Moments(2, 1).save(tmp_path / "m")
+    with pytest.raises(FileFormatError, match="moments"):
+        pa.TriangularFactor.load(tmp_path / "m")
+
+
+# Checkpoints --------------------------------------------------------------------------------
+
+
+def pairs(count=6, factor=1.0):
+    rng = np.random.default_rng(3)
+    return [
+        (factor * rng.standard_normal((4, 3, 2)), rng.standard_normal(4), rng.uniform(1, 2, 4))
+        for _ in range(count)
+    ]
+
+
+# A clock by which half a minute, after which the file is written, passes with every ten parts.  A
+# process is forked for each attempt, and kills itself where it reads part ``stop``.
+CHILD = """
+import itertools, os, signal, time
+time.monotonic = itertools.count(0.0, 3.0).__next__
+import dask, numpy as np, polyattn as pa
+stop, read = -1, []
+def part(i):
+    if i == stop:
+        os.kill(os.getpid(), signal.SIGKILL)
+    read.append(i)
+    rng = np.random.default_rng(i)
+    return 2.0 ** rng.integers(-9, 9) * rng.standard_normal((3, 4, 2)), rng.standard_normal(3)
+source = pa.scan([dask.delayed(part)(i, dask_key_name=f"part-{i}") for i in range(90)])
+for kind in (pa.Moments, pa.TriangularFactor):
+    whole, path = kind(2, 1).update(source), kind.__name__ + ".safetensors"
+    for stop in (2, 40, 41, 66, 70, 89):
+        process = os.fork()
+        if process == 0:
+            kind(2, 1).update(source, checkpoint=path)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    for stop, most in ((-1, 15), (-1, 1)):
+        read.clear()
+        print(kind(2, 1).update(source, checkpoint=path) == whole, len(read) <= most)
+print(sorted(os.listdir()))
+"""
+
+
+def test_killed_anywhere_the_same_call_goes_on_and_ends_in_the_same_bits(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, files = done.stdout.splitlines()
+    assert lines == ["True True"] * 4
+    assert files == str(["Moments.safetensors", "TriangularFactor.safetensors"])
+
+
+def test_a_checkpoint_holds_the_sum_over_the_source_alone(tmp_path):
+    """It fits whatever it is added to, and a finished one is recognised by fit and certify."""
+    source, path = pa.scan(pairs()), tmp_path / "state"
+    alone = pa.Moments(2, 1).update(source, checkpoint=path)
+    X, Y = RNG.standard_normal((3, 2, 2)), np.ones(3)
+    expected = pa.Moments(2, 1).update(X, Y) + alone
+    assert pa.Moments(2, 1).update(X, Y).update(source, checkpoint=path) == expected
+    plain = pa.fit(source)
+    for _ in range(2):
+        found = pa.fit(source, checkpoint=tmp_path / "fit")
+        np.testing.assert_array_equal(found.coef, plain.coef)
+        bare = pa.scan(lambda: [x for x, *_ in pairs()])
+        made = pa.certify(bare, checkpoint=tmp_path / "certify")
+        assert made.lambda_min == pa.certify(bare).lambda_min
+    for call, word in (
+        (lambda: pa.fit(X, Y, checkpoint=path), "checkpoint"),
+        (lambda: pa.certify(X, checkpoint=path), "checkpoint"),
+        (lambda: pa.fit(source, solver="dual", checkpoint=path), "solver"),
+        (lambda: pa.fit(source, ridge="loo", checkpoint=path), "ridge"),
+    ):
+        with pytest.raises(InvalidInput, match=word):
+            call()
+
+
+UNFIT = {
+    "kind": (lambda: pa.TriangularFactor(2, 1), pairs, "moments"),
+    "bias": (lambda: pa.Moments(2, 1, bias=True), pairs, "bias"),
+    "mode": (lambda: pa.Moments(2, mode="causal"), pairs, "form|mode|n_outputs"),
+    "outputs": (lambda: pa.Moments(2), pairs, "n_outputs"),
+    "fewer chunks": (lambda: pa.Moments(2, 1), lambda: pairs(4), "data|chunks"),
+    "more chunks": (lambda: pa.Moments(2, 1), lambda: pairs(7), "chunks"),
+    "other numbers": (lambda: pa.Moments(2, 1), lambda: pairs(factor=2.0), "item 0"),
+    "another order": (lambda: pa.Moments(2, 1), lambda: pairs()[::-1], "item 0"),
+    "no weights": (lambda: pa.Moments(2, 1), lambda: [p[:2] for p in pairs()], "item 0"),
+    "a function": (lambda: pa.Moments(2, 1, form=pa.Form(key=np.exp)), pairs, "function"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED_MERGES)
-def test_unlike_statistics_do_not_merge(name):
-    a, b, words = REFUSED_MERGES[name]
-    with pytest.raises(InvalidInput, match=words):
-        a + b
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_checkpoint_of_something_else_is_refused_and_kept(name, tmp_path):
+    path = tmp_path / "state.safetensors"
+    pa.Moments(2, 1).update(pa.scan(pairs()), checkpoint=path)
+    before, (make, data, word) = path.read_bytes(), UNFIT[name]
+    sums = make()
+    with pytest.raises(InvalidInput, match=word):
+        sums.update(pa.scan(data()), checkpoint=path)
+    assert sums == make()
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
 
 
-def test_moments_and_factors_do_not_merge():
-    with pytest.raises(TypeError):
-        pa.Moments(2, 1) + pa.TriangularFactor(2, 1)
+def test_files_that_are_no_checkpoint_are_refused_and_kept(tmp_path):
+    path, source = tmp_path / "state", pa.scan(pairs())
+    pa.Moments(2, 1).update(source, checkpoint=path)
+    with pytest.raises(FileFormatError, match="checkpoint"):
+        pa.load(path)
+    good = path.read_bytes()
+    pa.Moments(2, 1).save(path)
+    sums = path.read_bytes()
+    for content in (
+        good[:-9], good[: len(good) // 2], good[:-1] + bytes([good[-1] ^ 1]), b"", b"notes", sums
+    ):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(FileFormatError, match="state"):
+            pa.Moments(2, 1).update(source, checkpoint=path)
+        assert path.read_bytes() == content
+    for other in ("state.npz", "none/state", "."):
+        with pytest.raises(InvalidInput, match=r"checkpoint|exist|folder"):
+            pa.Moments(2, 1).update(source, checkpoint=tmp_path / other)
 
 
-@pytest.mark.parametrize("make", KINDS)
-def test_sum_adds_statistics_and_equal_sums_are_equal(make):
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((3, 5, 4, 2)), rng.standard_normal((3, 5, 1))
-    parts = [make(2, 1).update(x, y) for x, y in zip(X, Y, strict=True)]
-    assert sum(parts) == parts[0] + parts[1] + parts[2]
-    assert sum(parts[:1]) == parts[0]
-    assert sum(parts[:1]) is not parts[0]
-    assert parts[0] == make(2, 1).update(X[0], Y[0])
-    assert parts[0] != parts[1]
-    assert parts[0] != make(2, 1, bias=True).update(X[0], Y[0])
-    assert parts[0] != make(2, 1).update(X[0], 2 * Y[0])
-    assert parts[0] != "sums"
-    with pytest.raises(TypeError):
-        1 + parts[0]
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(parts[0])
-
-
-@pytest.mark.parametrize("make", KINDS)
-def test_sums_beyond_the_memory_are_refused_with_their_size(make):
-    with pytest.raises(InvalidInput, match=r"features would take about .* TB.*'dual'"):
-        make(5000)
+def test_a_checkpoint_that_may_not_grow_leaves_an_error_and_nothing_else(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sums, source = pa.Moments(2, 1), pa.scan(pairs())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="state"):
+            sums.update(source, checkpoint=tmp_path / "state")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*tmp_path.iterdir()] == []

@@ -1,49 +1,102 @@
-"""Parquet and Arrow tables: however they are divided, they hold what pandas finds in the whole."""
+"""Tables: however the rows are held, divided and ordered, they are the sequences pandas finds."""
 
 from __future__ import annotations
 
 import datetime as dt
-import decimal
-import os
+import itertools
+import json
 import subprocess
 import sys
-from itertools import pairwise
-from pathlib import Path
+from decimal import Decimal
+from typing import NamedTuple
 
+import dask
+import dask.dataframe as dd
+import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
+import polars as pl
+import pyarrow as arrow
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyattn.errors import (
-    FileFormatError,
-    InvalidInput,
-    InvalidType,
-    MissingExtra,
-    PolyattnError,
-)
-from polyattn.sequences import SequenceBatch
-from polyattn.sources import tables
-from polyattn.sources.open_tables import open_tables
-from source_cases import sent
-from table_cases import NAMES, assert_same, expected, frames, held, read_all
+import polyattn as pa
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
 
-MODES = st.sampled_from(["last", "causal", "full"])
-LIMITS = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PLACES = {"sequence": "who", "order": "when", "tokens": ["a", "b"]}
+NAMES = {**PLACES, "targets": ["y"], "weight": "w"}
+LAYER = pa.LinearAttention(np.array([[2, -1], [3, 1]]), np.array([[1, 4], [-2, 1]]), "causal")
 
 
-def write_parquet(path: Path, table: pa.Table, n_rows: int = 1000) -> Path:
+class Held(NamedTuple):
+    """Sequences of a table in the order of their names' first rows."""
+
+    names: list
+    X: list
+    Y: list
+    w: np.ndarray
+
+
+@st.composite
+def frames(draw):
+    """Numbers and weights of few digits, so that sums are exact; rows of a sequence together."""
+    lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=8))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n_rows, numbers = sum(lengths), rng.permutation(1000)[: len(lengths)]
+    names = [f"s{i:03}" for i in numbers] if draw(st.booleans()) else numbers.tolist()
+    columns = {"who": np.repeat(np.array(names), lengths), "unused": "text"}
+    columns |= {"when": rng.permutation(n_rows)}
+    columns |= {name: rng.integers(-5, 5, n_rows) / 4 for name in "ay"}
+    columns |= {"b": rng.integers(-5, 5, n_rows)}
+    return pd.DataFrame(columns | {"w": np.repeat(rng.choice([1, 4, 9], len(lengths)), lengths)})
+
+
+def groups(frame, mode, sort=False):
+    """What pandas finds in a frame."""
+    found = [(n, rows.sort_values("when")) for n, rows in frame.groupby("who", sort=sort)]
+    Y = [rows[["y"]].to_numpy() for _, rows in found]
+    return Held(
+        [name for name, _ in found],
+        [rows[["a", "b"]].to_numpy(dtype=float) for _, rows in found],
+        [y[-1] for y in Y] if mode == "last" else Y,
+        np.array([float(rows["w"].iloc[0]) for _, rows in found]),
+    )
+
+
+def assert_holds(source, wanted, mode):
+    """The same sums, and for each sequence, in this order, the same outputs of a causal layer."""
+    found = pa.Moments(2, 1, mode).update(source)
+    expected = pa.Moments(2, 1, mode).update(wanted.X, wanted.Y, wanted.w)
+    for name in ("gram", "cross", "target_gram", "n_sequences", "total_weight"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    outputs = LAYER(source)
+    assert len(outputs) == len(wanted.X)
+    for one, other in zip(outputs, LAYER(wanted.X), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def same(one, other):
+    """The same numbers."""
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_array_equal(one.X.lengths, other.X.lengths)
+    pairs = [(one.sample_weight, other.sample_weight)]
+    pairs += [*zip(one.X, other.X, strict=True), *zip(one.Y, other.Y, strict=True)]
+    for mine, theirs in pairs:
+        np.testing.assert_array_equal(mine, theirs)
+
+
+# Files of tables ----------------------------------------------------------------------------
+
+
+def write_parquet(path, table, n_rows=1000):
     pq.write_table(table, path, row_group_size=n_rows)
     return path
 
 
-def write_arrow(path: Path, table: pa.Table, n_rows: int = 1000) -> Path:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+def write_arrow(path, table, n_rows=1000):
+    with arrow.OSFile(str(path), "wb") as file, arrow.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=n_rows)
     return path
 
@@ -51,449 +104,877 @@ def write_arrow(path: Path, table: pa.Table, n_rows: int = 1000) -> Path:
 WRITERS = {".parquet": write_parquet, ".arrow": write_arrow}
 
 
-@LIMITS
-@given(
-    frame=frames(),
-    mode=MODES,
-    suffix=st.sampled_from(list(WRITERS)),
-    cuts=st.lists(st.integers(0, 200), max_size=4),
-    n_rows=st.integers(1, 30),
-    chunk_bytes=st.integers(1, 3000),
-)
-def test_any_division_into_files_and_groups_holds_what_pandas_finds(
-    tmp_path: Path, frame, mode, suffix, cuts, n_rows, chunk_bytes
-) -> None:
+@st.composite
+def written(draw, frame, folder):
+    """Files that hold the rows of a frame, divided anywhere: (paths, chunk_bytes)."""
+    suffix = draw(st.sampled_from([*WRITERS, ".feather", ".csv", ".tsv"]))
+    cuts = draw(st.lists(st.integers(0, 200), max_size=3))
     borders = sorted({0, len(frame), *(cut % (len(frame) + 1) for cut in cuts)})
-    paths = []
-    for i, (first, stop) in enumerate(pairwise(borders)):
-        part = pa.Table.from_pandas(frame[first:stop], preserve_index=False)
-        paths.append(WRITERS[suffix](tmp_path / f"{i}{suffix}", part, n_rows))
-    source = open_tables(paths, **NAMES, chunk_bytes=chunk_bytes)
-    assert (source.n_dims, source.n_outputs, source.n_context_dims) == (2, 1, None)
-    assert_same(held(source, mode), expected(frame, mode))
-    ranges = [chunk.identity for chunk in source.chunks]
-    assert len(set(ranges)) == len(ranges)
-    assert sum(each.stop - each.first for each in ranges) == len(frame)
-
-
-def test_the_comparison_sees_a_lost_row_and_a_divided_sequence(tmp_path: Path) -> None:
-    frame = one_frame()
-    wanted = expected(frame, "last")
-    for wrong in (frame.drop(index=3), frame.assign(who=[*frame["who"][:-1], 99])):
-        path = write_parquet(tmp_path / "x.parquet", pa.Table.from_pandas(wrong), 4)
-        with pytest.raises(AssertionError):
-            assert_same(held(open_tables(path, **NAMES), "last"), wanted)
-
-
-def one_frame(lengths: tuple[int, ...] = (5, 1, 7)) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    n = sum(lengths)
-    return pd.DataFrame(
-        {
-            "who": np.repeat(np.arange(len(lengths)) + 10, lengths),
-            "when": np.arange(n)[::-1],
-            "a": rng.normal(size=n),
-            "b": rng.integers(-9, 9, size=n),
-            "y": rng.normal(size=n),
-            "w": np.repeat(1.5 + np.arange(len(lengths)), lengths),
-        }
-    )
-
-
-def arrow_table(**columns: object) -> pa.Table:
-    table = pa.Table.from_pandas(one_frame(), preserve_index=False)
-    for name, values in columns.items():
-        array = values if isinstance(values, pa.Array) else pa.array(values)
-        table = table.set_column(table.column_names.index(name), name, array)
-    return table
-
-
-def test_a_sequence_over_many_row_groups_leaves_chunks_without_any(tmp_path: Path) -> None:
-    frame = one_frame((3, 50, 2))
-    path = write_parquet(tmp_path / "x.parquet", pa.Table.from_pandas(frame), 4)
-    source = open_tables(path, **NAMES, chunk_bytes=1)
-    read = [chunk.read("last") for chunk in source.chunks]
-    assert sum(data is None for data in read) > 10
-    assert_same(held(source, "last"), expected(frame, "last"))
-
-
-def test_chunks_are_read_alone_in_another_process(tmp_path: Path) -> None:
-    frame = one_frame((3, 5, 2, 9))
-    table = pa.Table.from_pandas(frame)
-    paths = [
-        write_parquet(tmp_path / "0.parquet", table[:7], 3),
-        write_parquet(tmp_path / "1.parquet", table[7:], 3),
-    ]
-    source = open_tables(paths, **NAMES, chunk_bytes=100)
-    arrived = [sent(chunk) for chunk in reversed(source.chunks)]
-    assert max(n_bytes for _, n_bytes in arrived) < 3000
-    found = [chunk.read("last") for chunk, _ in arrived]
-    names = [name for data in reversed(found) if data is not None for name in data.names]
-    assert names == [10, 11, 12, 13]
-
-
-@pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize(
-    "names",
-    [
-        pa.array(["a", "b", "c"]),
-        pa.array(["a", "b", "c"], pa.large_string()),
-        pa.array(["a", "b", "c"]).dictionary_encode(),
-        pa.array([1, 2, 2**62 + 1]),
-        pa.array([1, 2, 2**64 - 1], pa.uint64()),
-        pa.array([-1, 2, 3], pa.int8()),
-        pa.array([b"x", b"x\0", b""]),
-        pa.array([0.5, 1.5, 2.5]),
-        pa.array([True, False, True]),
-        pa.array([decimal.Decimal("0.10"), decimal.Decimal("0.20"), decimal.Decimal("0.30")]),
-        pa.array([dt.date(2020, 1, day) for day in (1, 2, 3)]),
-        pa.array([1, 2, 3], pa.timestamp("ns")),
-        pa.array([1, 2, 3], pa.timestamp("us", tz="UTC")),
-    ],
-    ids=lambda array: str(array.type)[:20],
-)
-def test_names_of_any_type_are_told_apart(tmp_path: Path, suffix, names) -> None:
-    table = arrow_table(who=names.take(pa.array(np.repeat(np.arange(3), (5, 1, 7)))))
-    path = WRITERS[suffix](tmp_path / f"x{suffix}", table, 3)
-    source = open_tables(path, **NAMES, chunk_bytes=200)
-    assert len(source.chunks) > 2
-    found = [data for data in (chunk.read("last") for chunk in source.chunks) if data]
-    assert [len(each) for data in found for each in data.batch] == [5, 1, 7]
-    together = np.concatenate([data.names for data in found])
-    assert together.dtype == found[0].names.dtype
-    plain = tables.plain_table(pa.table({"n": names})).column("n")
-    wanted = plain.combine_chunks().to_numpy(zero_copy_only=False)
-    assert together.tolist() == wanted.tolist()
-
-
-def test_names_by_integers_of_two_types(tmp_path: Path) -> None:
-    columns = {"sequence": "who", "tokens": "a"}
-    for one, other, lengths in (
-        (pa.array([1, 2**63 + 5], pa.uint64()), pa.array([-1, 1], pa.int64()), [1, 1, 1, 1]),
-        (pa.array([-1, -1], pa.int64()), pa.array([2**64 - 1], pa.uint64()), [2, 1]),
-        (pa.array([3, 3], pa.uint64()), pa.array([3, 4], pa.int8()), [3, 1]),
-        (pa.array([300], pa.int16()), pa.array([44], pa.uint8()), [1, 1]),
-    ):
-        paths = [
-            write_parquet(
-                tmp_path / f"{i}.parquet", pa.table({"who": names, "a": [1.0] * len(names)})
-            )
-            for i, names in enumerate((one, other))
-        ]
-        found = [chunk.read_inputs() for chunk in open_tables(paths, **columns).chunks]
-        assert [n for data in found if data for n in data.batch.lengths.tolist()] == lengths
-    half = pa.table({"who": pa.array(np.ones(2, np.float16)), "a": [1.0, 2.0]})
-    with pytest.raises(InvalidType, match="halffloat"):
-        open_tables(write_parquet(tmp_path / "half.parquet", half), **columns)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "dtype"),
-    [
-        (pa.float64(), pa.float64(), np.float64),
-        (pa.float32(), pa.float32(), np.float32),
-        (pa.float32(), pa.float64(), np.float64),
-        (pa.int8(), pa.int64(), np.int64),
-        (pa.uint16(), pa.uint16(), np.uint16),
-        (pa.bool_(), pa.bool_(), np.bool_),
-        (pa.bool_(), pa.int32(), np.int32),
-        (pa.int64(), pa.float32(), np.float64),
-        (pa.uint64(), pa.int64(), np.float64),
-    ],
-)
-def test_types_of_numbers_stay_or_meet_exactly(tmp_path: Path, a, b, dtype) -> None:
-    ones = np.ones(13)
-    path = write_parquet(
-        tmp_path / "x.parquet", arrow_table(a=pa.array(ones).cast(a), b=pa.array(ones).cast(b))
-    )
-    data = open_tables(path, **NAMES).chunks[0].read("last")
-    assert data.batch.values.dtype == dtype
-    assert np.all(data.batch.values == 1)
-
-
-def test_large_integers_stay_or_are_refused(tmp_path: Path) -> None:
-    large = np.full(13, 2**53 + 1)
-    path = write_parquet(tmp_path / "x.parquet", arrow_table(a=large))
-    whole = {**NAMES, "tokens": ["a", "b"]}
-    data = open_tables(path, **whole).chunks[0].read("last")
-    assert data.batch.values.dtype == np.int64
-    assert np.all(data.batch.values[:, 0] == 2**53 + 1)
-    mixed = {**NAMES, "tokens": ["a", "w"]}
-    with pytest.raises(InvalidInput, match=r"'a'.*9007199254740993"):
-        open_tables(path, **mixed).chunks[0].read("last")
-
-
-def test_integers_of_one_file_meet_floats_of_the_next(tmp_path: Path) -> None:
-    names = {"sequence": "who", "tokens": ["a"]}
-    for large, fits in ((2**53, True), (2**53 + 1, False)):
-        first = write_parquet(tmp_path / "0.parquet", pa.table({"who": [1, 1], "a": [1, large]}))
-        second = write_parquet(
-            tmp_path / "1.parquet",
-            pa.table({"who": pa.array([1, 2], pa.int32()), "a": [0.5, 1.5]}),
-        )
-        chunk = open_tables([first, second], **names).chunks[0]
-        if fits:
-            np.testing.assert_array_equal(chunk.read("last").batch.values, [[1], [2**53], [0.5]])
+    n_rows, ends = draw(st.integers(1, 30)), draw(st.sampled_from(["\n", "\r\n"]))
+    last_break, blank = draw(st.booleans()), draw(st.sampled_from(["", "\n", "\r\n\n"]))
+    mark, paths = draw(st.sampled_from(["", "\ufeff"])), []
+    for i, (first, stop) in enumerate(itertools.pairwise(borders)):
+        part, path = frame[first:stop], folder / f"{i}{suffix}"
+        paths.append(path)
+        if suffix in (".csv", ".tsv"):
+            text = part.to_csv(
+                index=False, lineterminator=ends, sep="," if suffix == ".csv" else "\t",
+                quoting=draw(st.sampled_from([0, 1, 2])),
+            )  # fmt: skip
+            text = mark + (text + blank if last_break else text.removesuffix(ends))
+            path.write_bytes(text.encode())
         else:
-            with pytest.raises(InvalidInput, match="9007199254740993"):
-                chunk.read("last")
+            rows = arrow.Table.from_pandas(part, preserve_index=False)
+            WRITERS[".parquet" if suffix == ".parquet" else ".arrow"](path, rows, n_rows)
+    return paths, draw(st.integers(20, 3000))
 
 
-BAD_TABLES = {
-    "no value in a token": ({"a": [1.0] * 7 + [None] * 6}, {}, InvalidInput, "'12', row 1.*'a'"),
-    "NaN": ({"a": [1.0] * 7 + [np.nan] * 6}, {}, InvalidInput, "'12', row 1.*'a' holds nan"),
-    "infinity": ({"a": [1.0] * 12 + [-np.inf]}, {}, InvalidInput, "'12', row 6.*'a' holds -inf"),
-    "no target": ({"y": [None] + [1.0] * 12}, {}, InvalidInput, "'10', row 0.*'y'"),
-    "target NaN": ({"y": [np.nan] + [1.0] * 12}, {}, InvalidInput, "'10', row 0.*'y'"),
-    "no name": ({"who": [None] + [1] * 12}, {}, InvalidInput, "'who' has no value"),
-    "NaN as a name": ({"who": [np.nan] + [1.0] * 12}, {}, InvalidInput, "'who' must name"),
-    "empty name": ({"who": [""] + ["a"] * 12}, {}, InvalidInput, "'who' must name"),
-    "no order": ({"when": [None, *range(12)]}, {}, InvalidInput, "'10', row 0.*'when'"),
-    "order NaN": ({"when": [np.nan, *range(12)]}, {}, InvalidInput, "'when' holds nan"),
-    "equal order": ({"when": [5, 4, 3, 4, *range(9)]}, {}, InvalidInput, "'10'.*'when' is '4'"),
-    "weights differ": ({"w": [*range(13)]}, {}, InvalidInput, "'10'.*same in all"),
-    "weight missing": ({"w": [None] + [1.0] * 12}, {}, InvalidInput, "'w' has no value"),
-    "order of texts": ({"when": [str(i) for i in range(13)]}, {}, InvalidType, "order must"),
-    "token of texts": ({"a": ["1"] * 13}, {}, InvalidType, "'a' must hold real numbers"),
-    "token of times": ({"a": pa.array([1] * 13, pa.timestamp("s"))}, {}, InvalidType, "'a'"),
-    "decimals": ({"a": [decimal.Decimal("0.1")] * 13}, {}, InvalidType, "decimal128"),
-    "names of lists": ({"who": [[1]] * 13}, {}, InvalidType, "sequence must"),
-    "misspelt": ({}, {"weight": "When"}, InvalidInput, "no column 'When'. Did you mean 'when'"),
-    "absent": ({}, {"order": "zzz"}, InvalidInput, "no column 'zzz'. Its columns"),
-    "no sequence": ({}, {"sequence": None}, InvalidInput, "give sequence="),
-    "no tokens": ({}, {"tokens": []}, InvalidInput, "at least one column"),
-    "token twice": ({}, {"tokens": ["a", "a"]}, InvalidInput, "'a' twice"),
-    "no name of a column": ({}, {"tokens": [3]}, InvalidType, "names of columns"),
-    "order as a number": ({}, {"order": 3}, InvalidType, "name of a column"),
-    "no bytes": ({}, {"chunk_bytes": 0}, InvalidInput, "chunk_bytes"),
-    "mode": ({}, {}, InvalidInput, "mode must be"),
-}
+@settings(max_examples=60)
+@given(data=st.data(), frame=frames(), mode=st.sampled_from(["last", "causal"]))
+def test_any_division_into_files_and_chunks_holds_what_pandas_finds(
+    data, frame, mode, tmp_path_factory
+):
+    paths, chunk_bytes = data.draw(written(frame, tmp_path_factory.mktemp("tables")))
+    source = pa.scan(paths, **NAMES, chunk_bytes=chunk_bytes)
+    assert (source.n_dims, source.n_outputs, source.n_context_dims) == (2, 1, None)
+    assert_holds(source, groups(frame, mode), mode)
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("case", BAD_TABLES)
-def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, case, suffix) -> None:
-    columns, names, error, words = BAD_TABLES[case]
-    path = WRITERS[suffix](tmp_path / f"x{suffix}", arrow_table(**columns))
-    mode = "first" if case == "mode" else "last"
-    with pytest.raises(error, match=words):
-        read_all(open_tables(path, **{**NAMES, **names}), mode)
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_long_sequences_are_one_however_many_chunks_they_fill(suffix, tmp_path):
+    lengths = [3, 40_000, 2, 1, 5_000]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"who": np.repeat(np.arange(5), lengths), "when": np.arange(45_006)[::-1]})
+    frame = frame.assign(a=rng.integers(0, 2, 45_006), b=rng.integers(0, 2, 45_006), y=1.5, w=4)
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        WRITERS[suffix](path, arrow.Table.from_pandas(frame), 700)
+    source = pa.scan(path, **NAMES, chunk_bytes=30_000)
+    assert len(source.chunks) > 10
+    assert_holds(source, groups(frame, "last"), "last")
 
 
-def test_targets_that_are_not_used_may_be_missing(tmp_path: Path) -> None:
-    # Sorted by "when", the first row of each sequence is its last token.
-    targets = [1.0, None, None, None, np.nan, 2.0, 3.0, *[None] * 6]
-    path = write_parquet(tmp_path / "x.parquet", arrow_table(y=targets))
-    chunk = open_tables(path, **NAMES).chunks[0]
-    assert chunk.read("last").targets.tolist() == [[1.0], [2.0], [3.0]]
-    with pytest.raises(InvalidInput, match=r"'10', row 1.*'y'"):
-        chunk.read("causal")
-
-
-def test_inputs_are_read_without_the_targets(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "x.parquet", arrow_table(y=[None] * 13))
-    data = open_tables(path, **NAMES).chunks[0].read_inputs()
-    assert data.targets is None
-    assert data.names.tolist() == [10, 11, 12]
-
-
-def test_orders_are_numbers_or_times_and_none_keeps_the_rows(tmp_path: Path) -> None:
-    when = [5, 3, 9]
-    for kind in (pa.int8(), pa.uint64(), pa.float32(), pa.date32(), pa.date64(), pa.time32("s"),
-                 pa.time64("ns"), pa.timestamp("us"), pa.duration("ms")):  # fmt: skip
-        # Days in milliseconds, so that a date64 is a whole day.
-        numbers = np.array(when) * (86_400_000 if kind == pa.date64() else 1)
-        table = pa.table({"who": [1] * 3, "when": pa.array(numbers).cast(
-            pa.int32() if kind in (pa.date32(), pa.time32("s")) else pa.int64()
-        ).cast(kind), "a": when})  # fmt: skip
-        path = write_parquet(tmp_path / "x.parquet", table)
-        names = {"sequence": "who", "order": "when", "tokens": "a"}
-        data = open_tables(path, **names).chunks[0].read("last")
-        assert data.batch.values.tolist() == [[3], [5], [9]], kind
-        unsorted = open_tables(path, **{**names, "order": None}).chunks[0].read("last")
-        assert unsorted.batch.values.tolist() == [[5], [3], [9]]
-        assert data.targets is None
-        assert data.weights is None
+def test_a_lost_row_and_a_divided_sequence_would_be_seen(tmp_path):
+    """The negative control of the tests above."""
+    frame = pd.DataFrame(
+        {"who": [1] * 9, "when": range(9), "a": 0.5, "b": range(9), "y": 2.0, "w": 1}
+    )
+    for wrong in (frame.drop(index=3), frame.assign(who=[1] * 5 + [2] * 4), frame.assign(w=2)):
+        path = write_parquet(tmp_path / "x.parquet", arrow.Table.from_pandas(wrong), 4)
+        with pytest.raises(AssertionError):
+            assert_holds(pa.scan(path, **NAMES), groups(frame, "last"), "last")
 
 
 LISTS = {
     "two columns": ({"a": [[1, 2], [3]], "b": [[4, 5], [6]]}, ["a", "b"]),
-    "one of tokens": ({"t": [[[1, 4], [2, 5]], [[3, 6]]]}, ["t"]),
-    "fixed tokens": (
-        {"t": pa.array([[[1, 4], [2, 5]], [[3, 6]]], pa.list_(pa.list_(pa.int64(), 2)))}, ["t"]
+    "lists of tokens": ({"t": [[[1, 4], [2, 5]], [[3, 6]]]}, "t"),
+    "tokens of a fixed size": (
+        {"t": arrow.array([[[1, 4], [2, 5]], [[3, 6]]], arrow.list_(arrow.list_(arrow.int64(), 2)))},
+        "t",
     ),
     "large lists": (
-        {"t": pa.array([[[1, 4], [2, 5]], [[3, 6]]], pa.large_list(pa.large_list(pa.int64())))},
-        ["t"],
+        {"t": arrow.array([[[1, 4], [2, 5]], [[3, 6]]], arrow.large_list(arrow.large_list(arrow.int64())))},
+        "t",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("case", LISTS)
-def test_lists_are_one_sequence_per_row(tmp_path: Path, case, suffix) -> None:
+def test_lists_are_one_sequence_per_row(case, tmp_path):
     columns, tokens = LISTS[case]
-    table = pa.table(
-        {**columns, "y": [7.0, 8.0], "z": [[1.0, 2.0], [3.0]], "w": [1, 2], "who": ["p", "q"]}
+    wanted = Held(
+        ["p", "q"], [np.array([[1.0, 4], [2, 5]]), np.array([[3.0, 6]])], [], np.array([1, 4])
     )
-    path = WRITERS[suffix](tmp_path / f"x{suffix}", table, 1)
-    names = {"sequence": "who", "tokens": tokens, "weight": "w"}
-    source = open_tables(path, **names, targets=["y"], chunk_bytes=1)
-    assert (source.n_dims, source.n_outputs) == (2, 1)
-    data = [chunk.read("last") for chunk in source.chunks]
-    assert [each.batch.values.tolist() for each in data] == [[[1, 4], [2, 5]], [[3, 6]]]
-    assert [each.targets.tolist() for each in data] == [[[7.0]], [[8.0]]]
-    assert [(*each.names, *each.weights) for each in data] == [("p", 1), ("q", 2)]
-    with pytest.raises(InvalidInput, match="one target per token"):
-        source.chunks[0].read("causal")
-    per_token = open_tables(path, **names, targets=["z"], chunk_bytes=1)
-    assert per_token.chunks[0].read("last").targets.tolist() == [[2.0]]
-    targets = per_token.chunks[0].read("full").targets
-    assert isinstance(targets, SequenceBatch)
-    assert targets.values.tolist() == [[1.0], [2.0]]
+    table = arrow.table(
+        {**columns, "y": [7.0, 8], "z": [[1.0, 2], [3]], "w": [1, 4], "who": ["p", "q"]}
+    )
+    for (suffix, write), chunk_bytes in itertools.product(WRITERS.items(), (1, 1000)):
+        path = write(tmp_path / f"x{suffix}", table, 1)
+        named = {"sequence": "who", "tokens": tokens, "weight": "w", "chunk_bytes": chunk_bytes}
+        source = pa.scan(path, **named, targets="y")
+        assert_holds(source, wanted._replace(Y=[[7.0], [8.0]]), "last")
+        with pytest.raises(InvalidInput, match="target"):
+            pa.Moments(2, 1, "causal").update(source)
+        per_token = pa.scan(path, **named, targets=["z"])
+        assert_holds(per_token, wanted._replace(Y=[[[1.0], [2.0]], [[3.0]]]), "causal")
+        assert_holds(per_token, wanted._replace(Y=[[2.0], [3.0]]), "last")
 
 
-def test_vectors_of_equal_length_in_lists(tmp_path: Path) -> None:
-    tokens = np.arange(24.0).reshape(2, 4, 3)
-    kind = pa.list_(pa.list_(pa.float64(), 3), 4)
-    path = write_parquet(tmp_path / "x.parquet", pa.table({"t": pa.array(tokens.tolist(), kind)}))
-    source = open_tables(path, tokens="t", targets="t")
-    data = source.chunks[0].read("full")
-    assert (source.n_dims, source.n_outputs, data.names) == (3, 3, None)
-    np.testing.assert_array_equal(data.batch.values.reshape(2, 4, 3), tokens)
-    np.testing.assert_array_equal(data.targets.values.reshape(2, 4, 3), tokens)
+# Frames in memory ---------------------------------------------------------------------------
+
+KINDS = {
+    "pandas": lambda frame: frame,
+    "pandas with nullable types": lambda frame: frame.convert_dtypes(),
+    "pandas with types of Arrow": lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+    "polars": pl.from_pandas,
+    "polars in chunks": lambda frame: pl.concat(
+        [pl.from_pandas(frame[:2]), pl.from_pandas(frame[2:])], rechunk=False
+    ),
+    "Arrow table": lambda frame: arrow.Table.from_pandas(frame, preserve_index=False),
+    "Arrow batch": lambda frame: arrow.RecordBatch.from_pandas(frame, preserve_index=False),
+    "Arrow reader": lambda frame: arrow.Table.from_pandas(frame).to_reader(3),
+    "DuckDB": lambda frame: duckdb.from_arrow(arrow.Table.from_pandas(frame)),
+}
+FOUR = ("pandas", "polars", "Arrow table", "DuckDB")
+
+
+@given(frames(), st.integers(0, 2**32))
+def test_every_kind_of_frame_in_any_order_of_rows_is_what_pandas_groups(frame, seed):
+    shuffled = frame.sample(frac=1, random_state=np.random.default_rng(seed))
+    expected = pa.from_long(frame, **NAMES, target_per="token")
+    held = groups(frame, "causal", sort=True)
+    assert expected.ids.tolist() == held.names
+    for one, other in zip([*expected.X, *expected.Y], [*held.X, *held.Y], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(expected.sample_weight, held.w)
+    for make in KINDS.values():
+        same(pa.from_long(make(shuffled), **NAMES, target_per="token"), expected)
+
+
+def partitions(frame, borders):
+    """A dask frame whose partitions end at these rows; some may be empty."""
+    pieces = [dask.delayed(frame[a:b]) for a, b in itertools.pairwise([0, *borders, len(frame)])]
+    return dd.from_delayed(pieces, meta=frame[:0], verify_meta=False)
+
+
+@settings(max_examples=10)
+@given(
+    frame=frames(), cuts=st.lists(st.integers(0, 200), max_size=5), indexed=st.booleans(),
+    mode=st.sampled_from(["last", "causal"]),
+)  # fmt: skip
+def test_any_partitions_of_a_dask_frame_hold_what_pandas_finds(frame, cuts, indexed, mode):
+    borders = sorted(cut % (len(frame) + 1) for cut in cuts)
+    lazy = partitions(frame.set_index("who") if indexed else frame, borders)
+    assert_holds(pa.scan(lazy, **NAMES), groups(frame, mode), mode)
+
+
+# Two sequences, their rows mixed.
+SMALL = pd.DataFrame(
+    {
+        "who": ["v", "u", "v", "u", "v"], "when": [3, 2, 1, 1, 2],
+        "a": [30.0, 2.0, 10.0, 1.0, 20.0], "b": [-3, -2, -1, -1, -2],
+        "y": [0.3, 0.2, 0.1, 0.1, 0.2], "label": ["run", "walk", "run", "walk", "run"],
+        "w": [2, 1, 2, 1, 2],
+    }
+)  # fmt: skip
+U, V = [[1, -1], [2, -2]], [[10, -1], [20, -2], [30, -3]]
+
+
+def test_targets_are_of_tokens_or_of_sequences():
+    def found(targets, per="auto"):
+        data = pa.from_long(SMALL, **PLACES, targets=targets, target_per=per)
+        assert data[0] is data.X
+        assert data[-1] is data.Y
+        kept = data.Y if data.target_per == "sequence" else list(data.Y)
+        return [np.asarray(each).tolist() for each in kept]
+
+    assert found("label") == ["walk", "run"]
+    assert found("y") == [[0.1, 0.2], [0.1, 0.2, 0.3]]
+    assert found(["y", "w"]) == [[[0.1, 1], [0.2, 1]], [[0.1, 2], [0.2, 2], [0.3, 2]]]
+    assert found("y", "last") == [0.2, 0.3]
+    assert found(["w"]) == [[1], [2]]
+    assert found("label", "token") == [["walk"] * 2, ["run"] * 3]
+    bare = pa.from_long(SMALL, sequence="who", tokens="a")
+    assert bare.Y is None
+    # Without an order rows stay as they stand.
+    assert bare.X[1].tolist() == [[30], [10], [20]]
+    for index, error in ((2, IndexError), ("X", InvalidType)):
+        with pytest.raises(error):
+            bare[index]
+
+
+def test_targets_that_are_not_used_may_be_missing(tmp_path):
+    frame = SMALL.sort_values("who", kind="stable").assign(y=[0.2, None, 0.3, None, np.nan])
+    data = pa.from_long(frame, **PLACES, targets="y", target_per="last")
+    assert data.Y.tolist() == [0.2, 0.3]
+    path = write_parquet(tmp_path / "t.parquet", arrow.Table.from_pandas(frame))
+    source = pa.scan(path, **PLACES, targets="y")
+    assert pa.Moments(2, 1).update(source).target_gram == pytest.approx(0.13)
+    assert len(LAYER(source)) == 2
+    with pytest.raises(InvalidInput, match="'y'"):
+        pa.Moments(2, 1, "causal").update(source)
+
+
+@pytest.mark.parametrize(("name", "other"), [("label", "run "), ("y", 99.0)])
+def test_a_slip_in_one_row_does_not_make_targets_of_tokens(name, other):
+    frame = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
+    frame = frame.assign(a=1.0, b=2.0, label="run", y=1.0)
+    frame.loc[7, name] = other
+    with pytest.raises(InvalidInput, match=f"'{name}'.*1 of 40"):
+        pa.from_long(frame, **PLACES, targets=name)
+    assert pa.from_long(frame, **PLACES, targets=name, target_per="token").Y[1][2] == other
+    with pytest.raises(InvalidInput, match=name):
+        pa.from_long(frame, **PLACES, targets=name, target_per="sequence")
+    # Where they change in most of those that have several rows, they are those of tokens.
+    for changing, short, is_refused in ((2, 5, True), (3, 5, False), (2, 2, False)):
+        rows = frame[(frame["who"] < short) | ((frame["who"] < 5) & (frame["when"] == 0))]
+        rows = rows.assign(y=np.where(rows["who"] < changing, rows["when"], 0))
+        if is_refused:
+            with pytest.raises(InvalidInput, match="2 of 5"):
+                pa.from_long(rows, **PLACES, targets="y")
+        else:
+            assert pa.from_long(rows, **PLACES, targets="y").target_per == "token"
+
+
+# Types of columns ---------------------------------------------------------------------------
+
+DAYS = arrow.array([dt.date(2024, 1, day) for day in (3, 1, 2)])
+ORDERS = {
+    str(kind): arrow.array([5000, 3000, 4000] if kind == arrow.time64("ns") else [5, 3, 4]).cast(middle).cast(kind)
+    for kind, middle in (
+        (arrow.int8(), arrow.int8()), (arrow.uint64(), arrow.uint64()),
+        (arrow.float32(), arrow.float32()), (arrow.date32(), arrow.int32()),
+        (arrow.time32("s"), arrow.int32()), (arrow.time64("ns"), arrow.int64()),
+        (arrow.timestamp("us"), arrow.int64()), (arrow.timestamp("s", "UTC"), arrow.int64()),
+        (arrow.duration("ms"), arrow.int64()),
+    )
+} | {"dates": DAYS, "date64": DAYS.cast(arrow.date64())}  # fmt: skip
+
+
+def roads(table, folder):
+    """A table by all ways in; those for which a type is none of theirs are left out."""
+    yield (
+        "parquet",
+        lambda **columns: pa.scan(write_parquet(folder / "x.parquet", table), **columns),
+    )
+    yield "arrow", lambda **columns: pa.scan(write_arrow(folder / "x.arrow", table), **columns)
+    yield "Arrow table", lambda **columns: pa.from_long(table, **columns).X
+    yield "polars", lambda **columns: pa.from_long(pl.from_arrow(table), **columns).X
+    yield "pandas", lambda **columns: pa.from_long(table.to_pandas(), **columns).X
+    yield "DuckDB", lambda **columns: pa.from_long(duckdb.from_arrow(table), **columns).X
+
+
+ONE = pa.LinearAttention([[1.0]], [[1.0]], "causal")
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders_are_numbers_or_times_of_every_type(name, tmp_path):
+    table = arrow.table({"who": [1, 1, 1], "when": ORDERS[name], "a": [3.0, 1.0, 2.0]})
+    wanted = ONE([np.array([[1.0], [2.0], [3.0]])])[0]
+    taken = set()
+    for road, take in roads(table, tmp_path):
+        try:
+            found = take(sequence="who", order="when", tokens="a")
+        except InvalidType as error:
+            assert "'when'" in str(error)  # noqa: PT017 - a type that this road has no numbers for
+        else:
+            np.testing.assert_array_equal(ONE(found)[0], wanted)
+            taken.add(road)
+    objects = {"pandas"} if name.startswith(("date", "time32", "time64")) else set()
+    assert taken >= {"parquet", "arrow", "Arrow table", "polars"}
+    assert {"pandas", "DuckDB"} - taken <= objects | (
+        {"DuckDB"} if name.startswith("dura") else set()
+    )
+
+
+IDENTIFIERS = {
+    "texts": ["10", "1"], "large texts": arrow.array(["b", "a"], arrow.large_string()),
+    "integers": [2**62 + 1, 2**62], "unsigned": arrow.array([2**64 - 1, 2], arrow.uint64()),
+    "small": arrow.array([3, -1], arrow.int8()), "bytes": [b"x\0", b"x"], "floats": [1.5, 0.5],
+    "flags": [True, False], "decimals": [Decimal("0.20"), Decimal("0.10")],
+    "dates": [dt.date(2020, 1, 2), dt.date(2020, 1, 1)],
+    "times": arrow.array([2, 1], arrow.timestamp("ns")),
+    "times in a zone": arrow.array([2, 1], arrow.timestamp("us", tz="UTC")),
+    "categories": arrow.array(["b", "a"]).dictionary_encode(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IDENTIFIERS)
+def test_names_of_sequences_of_every_type_are_told_apart(name, tmp_path):
+    given_names = IDENTIFIERS[name]
+    given_names = arrow.array(given_names) if isinstance(given_names, list) else given_names
+    table = arrow.table(
+        {"who": given_names.take(arrow.array([0, 0, 0, 1, 1])), "a": [4.0, 5, 6, 7, 8]}
+    )
+    as_they_stand, by_name = [3, 2], [2, 3]
+    for road, take in roads(table, tmp_path):
+        lengths = [len(y) for y in ONE(take(sequence="who", tokens="a"))]
+        assert lengths == (as_they_stand if road in ("parquet", "arrow") else by_name), road
+    write_parquet(tmp_path / "x.parquet", table, 2)
+    # However small the chunks are, and a name that comes again later is two sequences.
+    chunked = pa.scan(tmp_path / "x.parquet", sequence="who", tokens="a", chunk_bytes=1)
+    assert [len(y) for y in ONE(chunked)] == as_they_stand
+    again = table.take(arrow.array([0, 3, 1]))
+    write_parquet(tmp_path / "x.parquet", again, 1)
+    with pytest.raises(InvalidInput, match="twice"):
+        pa.Moments(1).update(
+            pa.scan(tmp_path / "x.parquet", sequence="who", tokens="a", chunk_bytes=1)
+        )
+
+
+def test_names_by_integers_of_two_types_are_one_where_they_are_equal(tmp_path):
+    for one, other, lengths in (
+        (arrow.array([1, 2**63 + 5], arrow.uint64()), arrow.array([-1, 3]), [1, 1, 1, 1]),
+        (arrow.array([-1, -1]), arrow.array([2**64 - 1], arrow.uint64()), [2, 1]),
+        (arrow.array([3, 3], arrow.uint64()), arrow.array([3, 4], arrow.int8()), [3, 1]),
+        (arrow.array([300], arrow.int16()), arrow.array([44], arrow.uint8()), [1, 1]),
+    ):
+        for i, names in enumerate((one, other)):
+            table = arrow.table({"who": names, "a": np.ones(len(names))})
+            write_parquet(tmp_path / f"{i}.parquet", table)
+        source = pa.scan(str(tmp_path / "*.parquet"), sequence="who", tokens="a")
+        assert [len(y) for y in ONE(source)] == lengths
+
+
+NUMBERS = (
+    (np.int8, np.int8, np.int8), (np.uint16, np.uint16, np.uint16), (np.int8, np.int64, np.int64),
+    (np.float32, np.float32, np.float32), (np.float32, np.int8, np.float32),
+    (np.float32, np.float64, np.float64), (np.int32, np.float32, np.float64),
+    (np.bool_, np.bool_, np.bool_), (np.bool_, np.int32, np.int32),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOUR)
+def test_types_of_numbers_stay_or_meet_exactly(kind):
+    for a, b, wanted in NUMBERS:
+        frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
+        X = pa.from_long(KINDS[kind](frame), **PLACES).X
+        assert X[0].dtype == wanted, (a, b)
+        assert X[0][0].tolist() == [1, 1]
+    # Integers above 2^53 stay integers, or are refused beside floats.
+    large = SMALL.assign(b=2**53 + SMALL["b"].to_numpy() % 2)
+    alone = pa.from_long(KINDS[kind](large), sequence="who", order="when", tokens="b").X
+    assert alone[0].tolist() == [[2**53 + 1], [2**53]]
+    with pytest.raises(InvalidInput, match=f"'b'.*{2**53 + 1}"):
+        pa.from_long(KINDS[kind](large), **PLACES)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_integers_of_files_are_never_rounded(suffix, tmp_path):
+    """A certificate is of the integers themselves; beside floats large ones are refused."""
+
+    def source(*columns, **more):
+        for i, (a, b) in enumerate(columns):
+            path = tmp_path / f"{i}{suffix}"
+            frame = pd.DataFrame({"who": [i, i, i + 1], "a": a, "b": b})
+            if suffix == ".csv":
+                frame.to_csv(path, index=False)
+            else:
+                WRITERS[suffix](path, arrow.Table.from_pandas(frame))
+        tokens = more.pop("tokens", ["a", "b"])
+        return pa.scan(str(tmp_path / f"*{suffix}"), sequence="who", tokens=tokens, **more)
+
+    large, small = [2**53 + 1, -3, 2**53], [1, 2, 3]
+    whole = pa.certify(source((large, small)))
+    X = [np.array([[2**53 + 1, 1], [-3, 2]]), np.array([[2**53, 3]])]
+    assert whole.digest == pa.certify(X).digest
+    assert whole.digest != pa.certify([x.astype(float) for x in X]).digest
+    with pytest.raises(InvalidInput, match=f"'a'.*{2**53 + 1}"):
+        pa.certify(source((large, [0.5, 1.5, 2.5])))
+    # Integers of one file, or of one chunk, meet floats of the next: 1 sequence goes over both.
+    for number, fits in ((2**53, True), (2**53 + 1, False)):
+        mixed = source(([1, 2, number], small), ([0.5, 2.0, 3.0], small), tokens="a", chunk_bytes=5)
+        if fits:
+            np.testing.assert_array_equal(ONE(mixed)[1], ONE([[[2.0**53], [0.5], [2.0]]])[0])
+        else:
+            with pytest.raises(InvalidInput, match=str(number)):
+                ONE(mixed)
+
+
+def test_numbers_and_names_of_csv_files_are_what_stands_there(tmp_path):
+    path = tmp_path / "x.csv"
+    texts = ["07", "7", "7.0", "NA", " ", 'q,"']
+    quoted = ['"' + text.replace('"', '""') + '"' for text in texts]
+    path.write_text("who,t,a\n" + "".join(f"{q},t,{i}\n" for i, q in enumerate(quoted)))
+    assert len(ONE(pa.scan(path, sequence="who", tokens="a"))) == 6
+    for kept in (f"{2**53}", "1e300", f"{2**53 + 1}.0", "123456789012345678901e-3"):
+        path.write_text(f"who,a\n1,{kept}\n1,0.5\n")
+        found = pa.certify(pa.scan(path, sequence="who", tokens="a")).digest
+        assert found == pa.certify([[[float(kept)], [0.5]]]).digest
+    for text in ("who,o,a\n1,10,1\n1,9,2\n", "who,o,a\n1,2020-02-01,1\n1,2020-01-31,2\n"):
+        path.write_text(text)
+        found = ONE(pa.scan(path, sequence="who", tokens="a", order="o"))
+        np.testing.assert_array_equal(found[0], ONE([[[2.0], [1.0]]])[0])
+
+
+def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
+    objects = SMALL.assign(
+        a=pd.Series([30.0, 2, 10, 1, 20.0], dtype=object), b=SMALL["b"].astype(object),
+        who=pd.Series([2**70, 5, 2**70, 5, 2**70], dtype=object),
+        when=pd.Categorical(SMALL["when"]),
+    )  # fmt: skip
+    data = pa.from_long(objects, **PLACES)
+    assert (data.ids.tolist(), [x.tolist() for x in data.X]) == ([5, 2**70], [U, V])
+    flags = SMALL.assign(b=pd.Series([True, False, None, True, True], dtype=object))
+    kept = pa.from_long(flags, **PLACES, missing="keep").X[1]
+    np.testing.assert_array_equal(kept[:, 1], [np.nan, 1, 1])
+    when = pd.period_range("2024-01", periods=5, freq="M")[SMALL["when"].to_numpy() - 1]
+    assert pa.from_long(SMALL.assign(when=when), **PLACES).X[1].tolist() == V
+    for kind, make in KINDS.items():
+        frame = SMALL.astype({"label": "category", "who": "category"})
+        data = pa.from_long(make(frame), **PLACES, targets="label")
+        assert list(data.Y) == ["walk", "run"], kind
+
+
+def test_columns_may_be_called_by_numbers_and_pairs():
+    numbered = SMALL[["who", "when", "a", "b", "label"]].set_axis([0, 1, 2, 3, 4], axis=1)
+    data = pa.from_long(numbered, sequence=0, order=1, tokens=[2, 3], targets=4)
+    assert ([x.tolist() for x in data.X], list(data.Y)) == ([U, V], ["walk", "run"])
+    assert pa.from_long(numbered, sequence=0, tokens=2).X.n_dims == 1
+    pairs = SMALL[["who", "a"]].set_axis(pd.MultiIndex.from_tuples([("id", ""), ("x", 1)]), axis=1)
+    assert pa.from_long(pairs, sequence=("id", ""), tokens=[("x", 1)]).token_names == (("x", 1),)
+
+
+# Missing values -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
+    whole = SMALL.astype({"when": "Int64", "w": "Int64", "b": "Int64"})
+    for at, column in enumerate(("a", "b")):
+        frame = whole.copy()
+        frame.loc[4, column] = None
+        with pytest.raises(InvalidInput, match=f"'v', token 1.*'{column}'"):
+            pa.from_long(KINDS[kind](frame), **PLACES)
+        data = pa.from_long(KINDS[kind](frame), **PLACES, missing="keep")
+        expected = np.array(V, float)
+        expected[1, at] = np.nan
+        np.testing.assert_array_equal(data.X[1], expected)
+        with pytest.raises(InvalidInput, match="sequence 1, token 1, coordinate"):
+            pa.certify(data.X)
+    for column in ("who", "when", "label", "w"):
+        frame = whole.copy()
+        frame.loc[1, column] = None
+        with pytest.raises(InvalidInput, match=f"'{column}'"):
+            pa.from_long(KINDS[kind](frame), **PLACES, targets="label", weight="w", missing="keep")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow table"])
+def test_a_column_without_any_value_is_missing(kind):
+    frame = KINDS[kind](SMALL.assign(a=None))
+    assert np.isnan(pa.from_long(frame, **PLACES, missing="keep").X[0][:, 0]).all()
+    with pytest.raises(InvalidInput, match="'a'"):
+        pa.from_long(frame, **PLACES)
+
+
+# An index of two levels ---------------------------------------------------------------------
+
+INDEXED = SMALL.set_index(["who", "when"])[["a", "b"]].sort_index()
+
+
+def test_an_index_of_two_levels_needs_no_names():
+    everything = SMALL.set_index(["who", "when"])
+    for data in (
+        pa.from_long(INDEXED), pa.from_long(INDEXED.rename_axis([None, None])),
+        pa.from_long(INDEXED.iloc[::-1]),
+        pa.from_long(everything, tokens=["a", "b"], targets="label", weight="w"),
+        pa.from_long(everything.drop(columns="y"), targets="label", weight="w"),
+        pa.from_long(everything, **PLACES), pa.from_long(SMALL.set_index("who"), **PLACES),
+        pa.from_long(SMALL.set_index("when"), **PLACES),
+    ):  # fmt: skip
+        assert [x.tolist() for x in data.X] == [U, V]
+        assert data.token_names == ("a", "b")
+
+
+def test_whatever_takes_sequences_takes_such_a_frame():
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((30, 4, 2)), rng.standard_normal(30)
+    frame = pd.DataFrame(X.reshape(-1, 2), index=pd.MultiIndex.from_product([range(30), range(4)]))
+    np.testing.assert_array_equal(pa.fit(frame, y).coef, pa.fit(X, y).coef)
+    np.testing.assert_array_equal(pa.fit(pa.scan(frame, y)).coef, pa.fit(pa.scan(X, y)).coef)
+    assert pa.certify(frame).digest == pa.certify(X).digest
+    for layout in ("tokens_first", "channels_first"):
+        model = pa.LinearAttentionRegressor(layout=layout).fit(frame, y)
+        plain = pa.LinearAttentionRegressor().fit(X, y)
+        np.testing.assert_array_equal(model.predict(frame), plain.predict(X))
+        assert model.score(frame, y) == plain.score(X, y)
+    np.testing.assert_array_equal(np.stack(LAYER(frame)), LAYER(X))
+    gaps = frame.copy()
+    gaps.iloc[5, 1] = np.nan
+    with pytest.raises(InvalidInput, match="sequence 1, token 1"):
+        pa.fit(gaps, y)
+
+
+def test_targets_with_another_index_than_the_sequences_are_refused():
+    index = pd.MultiIndex.from_product([list("abcdef"), range(3)])
+    frame = pd.DataFrame(np.arange(36.0).reshape(18, 2) % 7, index=index)
+    y = pd.Series([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], index=list("abcdef"))
+    turned, others = y.iloc[::-1], y.set_axis(list("uvwxyz"))
+    regressor, classifier = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+    for call in (
+        lambda y: pa.fit(frame, y),
+        lambda y: pa.fit(pa.scan(frame, y)),
+        lambda y: pa.Moments(2, 1).update(frame, y),
+        lambda y: pa.learning_curve(frame, y, train_sizes=[2]),
+        lambda y: pa.learn_softmax(frame, y, 1, mode="last"),
+        lambda y: regressor().fit(frame, y),
+        lambda y: regressor().partial_fit(frame, y),
+        lambda y: regressor().fit(frame, y.to_numpy()).score(frame, y),
+        lambda y: classifier(ridge=1.0).fit(frame, y > 0),
+        lambda y: classifier(ridge=1.0).partial_fit(frame, y > 0, [0, 1]),
+    ):
+        for bad in (turned, others):
+            with pytest.raises(InvalidInput, match="the index of the targets"):
+                call(bad)
+    expected = regressor(ridge=1.0).fit(frame, y.to_numpy()).predict(frame)
+    for good in (y, y.reset_index(drop=True), turned.loc[list("abcdef")]):
+        found = regressor(ridge=1.0).fit(frame, good).predict(frame)
+        np.testing.assert_array_equal(found, expected)
+
+
+# Labels, names, and what is read ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
+    rows = rows.assign(a=rng.standard_normal(200) + rows["who"] % 2, b=rng.standard_normal(200))
+    rows["label"] = np.where(rows["who"] % 2, "odd", "even")
+    path = tmp_path / f"t{suffix}"
+    rows.to_csv(path, index=False) if suffix == ".csv" else rows.to_parquet(path, index=False)
+    source = pa.scan(path, **PLACES, targets="label", chunk_bytes=900)
+    X, y = pa.from_long(rows.sample(frac=1, random_state=0), **PLACES, targets="label")
+    for loss in ("squared", "logistic"):
+        model = pa.LinearAttentionClassifier(loss=loss, ridge=1.0)
+        found, expected = (
+            model.fit(source),
+            pa.LinearAttentionClassifier(loss=loss, ridge=1.0).fit(X, y),
+        )
+        assert list(found.classes_) == ["even", "odd"]
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-7, atol=1e-9)
+        assert found.score(source) == expected.score(X, y) > 0.6
+    with pytest.raises(InvalidType, match="'label'"):
+        pa.fit(source)
+    # Sums of codes are other data than sums of what is in the same column.
+    coded = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
+    codes = coded.partial_fit(source, classes=["even", "odd"]).result_.statistics
+    with pytest.raises(InvalidInput, match=r"counted|another way"):
+        codes + pa.Moments(2, 1).update(pa.scan(path, **PLACES, targets="when", chunk_bytes=900))
+
+
+def test_labels_in_lists_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 1)) for n in rng.integers(2, 6, 40)]
+    y = [np.where(x[:, 0] + 0.3 * rng.standard_normal(len(x)) > 0, "up", "down") for x in X]
+    columns = {"x": [x[:, 0].tolist() for x in X], "y": [each.tolist() for each in y]}
+    source = pa.scan(
+        write_parquet(tmp_path / "t.parquet", arrow.table(columns), 9), tokens="x", targets="y"
+    )
+    for mode, labels in (("last", np.array([each[-1] for each in y])), ("causal", y)):
+        found = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0).fit(source)
+        expected = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0).fit(X, labels)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
+    frame = pd.DataFrame({name: np.arange(30.0) % 7 for name in "abyz"})
+    frame = frame.assign(who=np.arange(30) // 3, w=1.0 + np.arange(30) // 3)
+    frame.loc[20:, "z"] += 1  # in the first chunk the two targets are the same
+    path, kept = tmp_path / f"t{suffix}", tmp_path / "kept.safetensors"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(
+        path, row_group_size=9
+    )
+    usual = {"sequence": "who", "tokens": ["a", "b"], "targets": "y", "chunk_bytes": 150}
+    whole = pa.Moments(2, 1).update(pa.scan(path, **usual), checkpoint=kept)
+    for other in ({}, {"targets": "z"}, {"tokens": ["b", "a"]}, {"weight": "w"}, {"order": "y"}):
+        source = pa.scan(path, **usual | other)
+        with pytest.raises(InvalidInput, match=r"counted|another way|two rows"):
+            whole + pa.Moments(2, 1).update(source)
+        if other:
+            with pytest.raises(InvalidInput, match=r"other data|another way|two rows"):
+                pa.Moments(2, 1).update(source, checkpoint=kept)
+
+
+def test_tables_in_memory_say_what_to_do_where_sequences_are_wanted(tmp_path):
+    y = [1.0, 2.0]
+    for kind in FOUR:
+        made = KINDS[kind](SMALL)
+        for call in (
+            lambda X: pa.fit(X, y), pa.certify, lambda X: pa.scan(X, y),
+            lambda X: pa.scan(X, sequence="who", tokens=["a"]),
+            lambda X: pa.LinearAttentionRegressor().fit(X, y),
+            lambda X: pa.LinearAttentionClassifier(layout="channels_first").fit(X, [0, 1]),
+        ):  # fmt: skip
+            with pytest.raises(InvalidType, match=r"pa.from_long"):
+                call(made)
+    for both in (pa.from_long(SMALL, **PLACES), pa.data.planted(8, 4, 2, random_state=0)):
+        with pytest.raises(InvalidType, match="X"):
+            pa.certify(both)
+    SMALL.to_parquet(tmp_path / "t.parquet")  # the rows of a sequence do not stand together
+    with pytest.raises(InvalidInput, match=r"pa.from_long"):
+        pa.fit(pa.scan(tmp_path / "t.parquet", **NAMES))
+
+
+# What is refused ----------------------------------------------------------------------------
+
+TIMES = pd.date_range("2024-01-01", periods=5, freq="h")
+TWICE = pd.DataFrame([[1, 1, 2.0, 3.0]], columns=["who", "when", "a", "a"])
+DEEP = pd.concat({"top": INDEXED})
+TURNED = pd.concat([INDEXED.loc[["v"]], INDEXED.loc[["u"]]])
+
+
+def long(change=None, make=KINDS["pandas"], **columns):
+    return lambda: pa.from_long(make(SMALL.assign(**(change or {}))), **{**PLACES, **columns})
+
+
+REFUSED_FRAMES = {
+    "a path": (lambda: pa.from_long("t.parquet", **PLACES), "scan"),
+    "a series": (lambda: pa.from_long(pl.from_pandas(SMALL["a"]), **PLACES), "Series"),
+    "lazy": (lambda: pa.from_long(pl.from_pandas(SMALL).lazy(), **PLACES), "collect"),
+    "lazy to fit": (lambda: pa.fit(pl.from_pandas(SMALL).lazy(), [1, 2]), "LazyFrame"),
+    "misspelt": (long(sequence="whom"), "'whom'.*'who'"),
+    "misspelt in polars": (long(make=pl.from_pandas, tokens=["aa"]), "'aa'.*'a'"),
+    "no sequence": (long(sequence=None), "sequence"), "no tokens": (long(tokens=None), "tokens"),
+    "empty tokens": (long(tokens=[]), "tokens"), "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
+    "two columns of a name": (lambda: pa.from_long(TWICE, sequence="who", tokens=["a"]), "'a'"),
+    "a level and a column": (
+        lambda: pa.from_long(SMALL.set_index("who", drop=False), **PLACES), "'who'"),
+    "a list as a name": (long(sequence=["who"]), "sequence"), "text": (long(tokens=["label"]), "'label'"),
+    "text in polars": (long(make=pl.from_pandas, tokens=["label"]), "'label'"),
+    "decimals": (long({"a": Decimal(1)}), "'a'"),
+    "decimals of polars": (long(make=lambda f: pl.from_pandas(f).with_columns(
+        pl.lit(1).cast(pl.Decimal(5, 2)).alias("a"))), "'a'"),
+    "lists": (long(make=lambda f: pl.from_pandas(f).with_columns(pl.lit([1.0]).alias("a"))), "'a'"),
+    "complex": (long({"a": 1j}), "'a'"), "times as tokens": (long({"a": TIMES}), "'a'"),
+    "times as targets": (long({"y": TIMES}, targets="y"), "'y'"),
+    "text as an order": (long(order="label"), "'label'"),
+    "text as a weight": (long(weight="label"), "weight"),
+    "a weight that changes": (long(weight="y"), "'u'.*'y'"),
+    "targets of two kinds": (long(targets=["y", "label"]), "targets"),
+    "a place twice": (long({"when": [1, 2, 1, 1, 2]}), "'v'.*'when'"),
+    "infinity": (long({"a": [1, 2, np.inf, 3, 4]}, missing="keep"), "'v', token 0.*'a'"),
+    "an infinite target": (long({"y": [1, 2, -np.inf, 3, 4]}, targets="y"), "'y'"),
+    "no rows": (lambda: pa.from_long(SMALL[:0], **PLACES), "no rows"),
+    "no rows in polars": (lambda: pa.from_long(pl.from_pandas(SMALL[:0]), **PLACES), "no rows"),
+    "an index without rows": (lambda: pa.fit(INDEXED[:0], [1.0]), "X"),
+    "an index without columns": (lambda: pa.fit(INDEXED[[]], [1.0]), "X"),
+    "three levels": (lambda: pa.fit(DEEP, [1.0, 2.0]), "two levels"),
+    "three levels, named": (lambda: pa.from_long(DEEP), "tokens"),
+    "not by name": (lambda: pa.fit(TURNED, [1.0, 2.0]), "order of their names"),
+    "columns of an index": (lambda: pa.scan(INDEXED, [1.0, 2.0], tokens=["a"]), "tokens"),
+    "an empty name": (long({"who": ["v", "", "v", "", "v"]}), "'who'"),
+    "mixed names": (long({"who": ["a", 1, "a", 1, "a"]}), "sequence"),
+    "lists as names": (long({"who": [[1]] * 5}), "sequence"),
+    "another missing": (long(missing="drop"), "missing"),
+    "another target_per": (long(target_per="row"), "target_per"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED_FRAMES)
+def test_frames_that_cannot_be_used_are_refused(name):
+    call, word = REFUSED_FRAMES[name]
+    with pytest.raises(PolyattnError, match=word):
+        call()
+
+
+def refused(paths, word, mode="last", **columns):
+    """Refused when it is opened, or when it is read."""
+    with pytest.raises(PolyattnError, match=word):
+        pa.fit(pa.scan(paths, **{**NAMES, **columns}), mode=mode)
+
+
+# (columns that are changed, names that are given otherwise, a word of the message)
+REFUSED_TABLES = {
+    "a gap": ({"a": [1.0] * 7 + [None] * 6}, {}, "'12', row 1.*'a'"),
+    "NaN": ({"a": [1.0] * 7 + [np.nan] * 6}, {}, "'12', row 1.*'a'"),
+    "infinity": ({"a": [1.0] * 12 + [-np.inf]}, {}, "'12', row 6.*'a'"),
+    "no target": ({"y": [None] + [1.0] * 12}, {}, "'10', row 0.*'y'"),
+    "an infinite target": ({"y": [np.inf] + [1.0] * 12}, {}, "'10', row 0.*'y'"),
+    "no name": ({"who": [None] + [1] * 12}, {}, "'who'"),
+    "NaN as a name": ({"who": [np.nan] + [1.0] * 12}, {}, "'who'"),
+    "an empty name": ({"who": [""] + ["a"] * 12}, {}, "'who'"),
+    "no order": ({"when": [None, *range(12)]}, {}, "'10', row 0.*'when'"),
+    "NaN as an order": ({"when": [np.nan, *range(12)]}, {}, "'when'"),
+    "a place twice": ({"when": [5, 4, 3, 4, *range(9)]}, {}, "'10'.*'when'"),
+    "weights that change": ({"w": [*range(13)]}, {}, "'10'.*'w'"),
+    "no weight": ({"w": [None] + [1.0] * 12}, {}, "'w'"),
+    "a negative weight": ({"w": [-1.0] * 13}, {}, "weight"),
+    "text as an order": ({"when": [str(i) for i in range(13)]}, {}, "order"),
+    "text as tokens": ({"a": ["1"] * 13}, {}, "'a'"),
+    "times as tokens": ({"a": arrow.array([1] * 13, arrow.timestamp("s"))}, {}, "'a'"),
+    "decimals": ({"a": [Decimal("0.1")] * 13}, {}, "decimal"),
+    "half floats as names": ({"who": arrow.array(np.ones(13, np.float16))}, {}, "halffloat"),
+    "lists as names": ({"who": [[1]] * 13}, {}, "sequence"),
+    "misspelt": ({}, {"weight": "When"}, "'When'.*'when'"),
+    "no sequence": ({}, {"sequence": None}, "sequence"), "no tokens": ({}, {"tokens": []}, "column"),
+    "a column twice": ({}, {"tokens": ["a", "a"]}, "'a' twice"),
+    "a number as a name": ({}, {"tokens": [3]}, "columns"),
+    "no bytes": ({}, {"chunk_bytes": 0}, "chunk_bytes"),
+}  # fmt: skip
+THIRTEEN = pd.DataFrame(
+    {"who": np.repeat([10, 11, 12], (5, 1, 7)), "when": np.arange(13), "a": 1.0, "b": 2, "y": 3.0}
+).assign(w=1.0)
+
+
+def rows_with(**columns):
+    table = arrow.Table.from_pandas(THIRTEEN, preserve_index=False)
+    for name, values in columns.items():
+        array = values if isinstance(values, arrow.Array) else arrow.array(values)
+        table = table.set_column(table.column_names.index(name), name, array)
+    return table
+
+
+@pytest.mark.parametrize("name", REFUSED_TABLES)
+def test_tables_that_cannot_be_used_are_refused(name, tmp_path):
+    columns, names, word = REFUSED_TABLES[name]
+    for suffix, write in WRITERS.items():
+        path = write(tmp_path / f"x{suffix}", rows_with(**columns))
+        refused(path, word, "causal", **names)
 
 
 BAD_LISTS = {
-    "unequal": ({"a": [[1.0, 2.0]], "b": [[1.0]]}, ["a", "b"], {}, InvalidInput, "unequal lengths"),
-    "empty": ({"a": [[]]}, ["a"], {}, InvalidInput, "no tokens"),
-    "missing list": ({"a": [None, [1.0]]}, ["a"], {}, InvalidInput, "'a' has no value"),
-    "missing entry": ({"a": [[1.0, None]]}, ["a"], {}, InvalidInput, "token 1.*'a' has no value"),
-    "NaN": ({"a": [[1.0], [2.0, np.nan]]}, ["a"], {}, InvalidInput, "row 1.*token 1"),
-    "ragged": ({"t": [[[1.0], [1.0, 2.0]]]}, ["t"], {}, InvalidInput, "token 1.*2 coordinates"),
-    "missing vector": ({"t": [[[1.0], None]]}, ["t"], {}, InvalidInput, "token 1"),
-    "mixed": ({"t": [[1.0]], "a": [1.0]}, ["t", "a"], {}, InvalidType, "one column of lists"),
-    "texts": ({"t": [["x"]]}, ["t"], {}, InvalidType, "real numbers"),
-    "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, InvalidType, "too deep"),
-    "order": ({"t": [[1.0]], "o": [1]}, ["t"], {"order": "o"}, InvalidInput, "leave order="),
-    "targets": (
-        {"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, InvalidInput, "2 targets"
-    ),
-    "NaN target": (
-        {"t": [[1.0]], "y": [np.nan]}, ["t"], {"targets": "y"}, InvalidInput, "'y' holds nan"
-    ),
+    "unequal": ({"a": [[1.0, 2.0]], "b": [[1.0]]}, ["a", "b"], {}, "unequal"),
+    "empty": ({"a": [[]]}, ["a"], {}, "no tokens"), "no list": ({"a": [None, [1.0]]}, ["a"], {}, "'a'"),
+    "a gap": ({"a": [[1.0, None]]}, ["a"], {}, "token 1.*'a'"),
+    "NaN": ({"a": [[1.0], [2.0, np.nan]]}, ["a"], {}, "row 1.*token 1"),
+    "ragged": ({"t": [[[1.0], [1.0, 2.0]]]}, ["t"], {}, "token 1.*2 coordinates"),
+    "no vector": ({"t": [[[1.0], None]]}, ["t"], {}, "token 1"),
+    "mixed": ({"t": [[1.0]], "a": [1.0]}, ["t", "a"], {}, "lists"),
+    "texts": ({"t": [["x"]]}, ["t"], {}, "'t'"), "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
+    "an order": ({"t": [[1.0]], "o": [1]}, ["t"], {"order": "o"}, "order"),
+    "targets": ({"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, "target"),
+    "a NaN target": ({"t": [[1.0]], "y": [np.nan]}, ["t"], {"targets": "y"}, "'y'"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD_LISTS)
-def test_lists_that_cannot_be_used_are_refused(tmp_path: Path, case) -> None:
-    columns, tokens, names, error, words = BAD_LISTS[case]
-    path = write_parquet(tmp_path / "x.parquet", pa.table(columns))
-    with pytest.raises(error, match=words):
-        open_tables(path, tokens=tokens, **names).chunks[0].read("last")
+@pytest.mark.parametrize("name", BAD_LISTS)
+def test_lists_that_cannot_be_used_are_refused(name, tmp_path):
+    columns, tokens, names, word = BAD_LISTS[name]
+    path = write_parquet(tmp_path / "x.parquet", arrow.table(columns))
+    use = pa.fit if names else pa.certify
+    with pytest.raises(PolyattnError, match=word):
+        use(pa.scan(path, tokens=tokens, **names))
+
+
+BAD_TEXTS = {
+    "empty": ("", "x.csv"), "blank": ("\n\n", "x.csv"), "header only": ("who,a\n", "no rows"),
+    "header and blanks": ("who,a\r\n\r\n\n", "no rows"), "no column": ("who,A\n1,2\n", "'a'"),
+    "a column twice": ("who,a,a\n1,2,3\n", "'a'"), "short line": ("who,a\n1,2\n3\n", "x.csv.*got 1"),
+    "long line": ("who,a\n1,2\n3,4,5\n", "x.csv.*got 3"), "cut off": ("who,a,b\n1,2,3\n1,2", "got 2"),
+    "a gap": ("who,a\n1,2\n1,\n", "'1', row 1.*'a'"), "nan": ("who,a\n1,2\n1,nan\n", "'1', row 1.*'a'"),
+    "all gaps": ("who,a\n1,\n1,\n", "'1', row 0.*'a'"), "infinity": ("who,a\n1,2\n1,inf\n", "row 1.*'a'"),
+    "no name": ("who,a\n,2\n", "'who'"), "text": ("who,a\n1,2\n1,x\n", "'a'"),
+    "a comma": ('who,a\n1,"2,5"\n', "'a'"), "a date": ("who,a\n1,2020-01-01\n", "'a'"),
+    "a line break": ('who,a,t\n1,2,"x\ny"\n', "byte 15"), "in the header": ('who,a,"t\n"\n1,2,3\n', "first line"),
+    "an open quote": ('who,a\n1,2\n"1,2\n', "byte 10"), "carriage returns": ("who,a\r1,2\r", "carriage"),
+    "UTF-16": ("who,a\n1,2\n".encode("utf-16"), "UTF-8"), "Latin-1": ("who,a\n\xe9,2\n".encode("latin-1"), "UTF"),
+    "binary": (bytes(range(256)) * 9, "'who'"), "large": (f"who,a\n1,0.5\n1,-{2**53 + 1}\n", f"'a'.*{2**53 + 1}"),
+    "very large": (f"who,a\n1,0.5\n1,{2**64 + 1}\n", f"'a'.*{2**64 + 1}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_TEXTS)
+def test_texts_that_are_no_table_are_refused(name, tmp_path):
+    text, word = BAD_TEXTS[name]
+    path = tmp_path / "x.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for chunk_bytes in (None, 5):
+        with pytest.raises(PolyattnError, match=word):
+            pa.certify(pa.scan(path, sequence="who", tokens=["a"], chunk_bytes=chunk_bytes))
+
+
+def test_a_quoted_line_break_is_found_wherever_bytes_are_divided(tmp_path):
+    lines, path = "".join(f"{i},{i},t\n" for i in range(20)), tmp_path / "x.csv"
+    path.write_text(f'who,a,t\n{lines}99,1,"x\n\ny,z\n"\n{lines}')
+    for chunk_bytes in (1, 5, 9, 50, 1000):
+        with pytest.raises(FileFormatError, match="quotation mark"):
+            pa.certify(pa.scan(path, sequence="who", tokens="a", chunk_bytes=chunk_bytes))
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_broken_and_foreign_files_are_named(tmp_path: Path, suffix) -> None:
-    whole = WRITERS[suffix](tmp_path / f"whole{suffix}", arrow_table()).read_bytes()
-    path = tmp_path / f"x{suffix}"
+def test_broken_foreign_and_changed_files_are_named(suffix, tmp_path):
+    write = WRITERS[suffix]
+    whole = write(tmp_path / f"whole{suffix}", rows_with()).read_bytes()
+    path, named = tmp_path / f"x{suffix}", f"x{suffix}"
     for content in (b"", b"who,a\n1,2\n", whole[:-7], whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(FileFormatError, match=f"x{suffix}.*cannot be read"):
-            open_tables(path, **NAMES)
-    WRITERS[suffix](path, arrow_table()[:0])
-    with pytest.raises(InvalidInput, match="no rows"):
-        open_tables(path, **NAMES)
-    other = arrow_table().append_column("a", pa.array([1] * 13))
-    WRITERS[suffix](path, other)
-    with pytest.raises(FileFormatError, match="2 columns called 'a'"):
-        open_tables(path, **NAMES)
+        refused(path, named)
+    refused(write(path, rows_with()[:0]), "no rows")
+    refused(write(path, rows_with().append_column("a", arrow.array([1] * 13))), "'a'")
+    for other in (rows_with(who=list("abcdefghijklm")), rows_with(a=[[1.0]] * 13, b=[[1.0]] * 13)):
+        write(path, other)
+        refused([path, tmp_path / f"whole{suffix}"], named)
+    source = pa.scan(write(path, rows_with()), **NAMES)
+    write(path, rows_with(a=np.zeros(13)))
+    for change in (lambda: None, path.unlink):
+        change()
+        with pytest.raises(FileFormatError, match=named):
+            pa.Moments(2, 1).update(source)
 
 
-def test_paths_that_make_no_table_are_refused(tmp_path: Path) -> None:
-    one = write_parquet(tmp_path / "x.parquet", arrow_table())
-    arrow_file = write_arrow(tmp_path / "x.arrow", arrow_table())
-    (tmp_path / "link.parquet").symlink_to(one)
-    (tmp_path / "x.txt").write_text("who\n1\n")
-    for paths, error, words in (
-        ([], InvalidType, "one file or a list"),
-        (3, InvalidType, "one file or a list"),
-        ([one, tmp_path / "link.parquet"], InvalidInput, "given twice"),
-        ([one, arrow_file], InvalidInput, "one suffix"),
-        (tmp_path / "x.txt", InvalidInput, "suffixes .parquet"),
-        (tmp_path / "absent.parquet", FileNotFoundError, "absent"),
-    ):
-        with pytest.raises(error, match=words):
-            open_tables(paths, **NAMES)
-    texts = pa.array([str(i) for i in range(13)])
-    other = write_parquet(tmp_path / "y.parquet", arrow_table(who=texts))
-    with pytest.raises(FileFormatError, match="'who' names sequences by int64"):
-        open_tables([one, other], **NAMES)
-    lists = write_parquet(tmp_path / "z.parquet", arrow_table(a=[[1.0]] * 13, b=[[1.0]] * 13))
-    with pytest.raises(FileFormatError, match="one format"):
-        open_tables([one, lists], **NAMES)
+def test_one_bit_that_differs_in_a_file_with_checksums_is_seen(tmp_path):
+    path, values = tmp_path / "a.parquet", np.random.default_rng(0).standard_normal(400)
+    columns = {"who": np.repeat(np.arange(100), 4), "a": values, "y": np.ones(400)}
+    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(arrow.table(columns), path, **plain)
+    source = {"sequence": "who", "tokens": ["a"], "targets": ["y"]}
+    pa.fit(pa.scan(path, **source))
+    whole = path.read_bytes()
+    at = whole.index(values[:8].tobytes())
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(FileFormatError, match=r"a\.parquet"):
+        pa.fit(pa.scan(path, **source))
 
 
-def test_a_file_that_changes_is_refused(tmp_path: Path, monkeypatch) -> None:
-    path = write_parquet(tmp_path / "x.parquet", arrow_table())
-    chunk = open_tables(path, **NAMES).chunks[0]
-    assert chunk.read("last") is not None
-    write_parquet(path, arrow_table(a=np.zeros(13)))
-    with pytest.raises(FileFormatError, match="changed since it was listed"):
-        chunk.read("last")
-    chunk = open_tables(path, **NAMES).chunks[0]
-    iter_batches = pq.ParquetFile.iter_batches
-
-    def touched(*given, **named):
-        os.utime(path, ns=(1, 1))
-        return iter_batches(*given, **named)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", touched)
-    with pytest.raises(FileFormatError, match="changed while it was read"):
-        chunk.read("last")
-    path.unlink()
-    with pytest.raises(FileFormatError, match="is gone"):
-        chunk.read("last")
+DASK_FRAMES = {
+    "a gap": ({"a": [1.0, np.nan]}, {}, "'1', row 1.*'a'"), "text": ({"a": ["x", "y"]}, {}, "'a'"),
+    "mixed": ({"a": np.array([1, "y"], dtype=object)}, {}, "'a'"),
+    "a place twice": ({"o": [1, 1]}, {"order": "o"}, "two rows"), "absent": ({}, {"tokens": "A"}, "'A'"),
+    "no rows": ({"who": [], "a": [], "o": []}, {}, "no rows"), "no sequence": ({}, {"sequence": None}, "sequence"),
+    "targets beside": ({}, {"Y": [1.0]}, "Y"),
+}  # fmt: skip
 
 
-def test_a_sequence_over_too_many_files_is_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(tables, "MOST_PARTS", 2)
-    table = pa.table({"who": [1, 1], "a": [1.0, 2.0]})
-    paths = [write_parquet(tmp_path / f"{i}.parquet", table) for i in range(4)]
-    with pytest.raises(InvalidInput, match="goes on over 2 parts"):
-        open_tables(paths, sequence="who", tokens="a").chunks[0].read("last")
-    data = open_tables(paths[:2], sequence="who", tokens="a").chunks[0].read("last")
-    assert len(data.batch.values) == 4
+@pytest.mark.parametrize("name", DASK_FRAMES)
+def test_dask_frames_that_cannot_be_used_are_refused(name):
+    columns, names, word = DASK_FRAMES[name]
+    whole = pd.DataFrame({"who": [1, 1], "a": [1.0, 2.0], "o": [1, 2], **columns})
+    with pytest.raises(PolyattnError, match=word):
+        pa.certify(pa.scan(partitions(whole, []), **{"sequence": "who", "tokens": "a", **names}))
 
 
-def test_only_the_named_columns_are_read(tmp_path: Path, monkeypatch) -> None:
-    path = write_parquet(tmp_path / "x.parquet", arrow_table())
-    asked = []
-    iter_batches = pq.ParquetFile.iter_batches
+# Without extras -----------------------------------------------------------------------------
 
-    def watched(self, *given, columns, **named):
-        asked.append(columns)
-        return iter_batches(self, *given, columns=columns, **named)
+WITHOUT = """
+import sys, json
+sys.modules["pyarrow"] = sys.modules["dask"] = None
+import pandas as pd, polyattn as pa
+frame = pd.DataFrame({"who": [1, 1, 2], "t": [2, 1, 1], "a": [2.0, 1.0, 3.0]})
+class Other:
+    def __arrow_c_stream__(self): ...
+class Lazy:
+    __dask_graph__ = None
+said = [pa.from_long(frame, sequence="who", order="t", tokens=["a"]).X[0].tolist()]
+said.append(pa.fit(frame.set_index(["who", "t"]).sort_index(), [1.0, 2.0]).n_dims)
+for call in (
+    lambda: pa.from_long(Other(), sequence="who", tokens=["a"]),
+    lambda: pa.scan("t.parquet", sequence="who", tokens=["a"]), lambda: pa.scan(Lazy()),
+):
+    try:
+        call()
+    except pa.errors.MissingExtra as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
 
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
-    open_tables(path, sequence="who", tokens="a").chunks[0].read("last")
-    assert {name for columns in asked for name in columns} == {"who", "a"}
 
-
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "x.parquet", arrow_table())
-    code = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "import polyattn\n"
-        "from polyattn.sources.open_tables import open_tables\n"
-        "from polyattn.errors import MissingExtra\n"
-        "try:\n"
-        f"    open_tables({str(path)!r}, sequence='who', tokens='a')\n"
-        "except MissingExtra as error:\n"
-        "    assert 'polyattn[arrow]' in str(error)\n"
-        "else:\n"
-        "    raise SystemExit('read without pyarrow')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def test_pandas_needs_no_extra_and_others_name_theirs(tmp_path):
+    write_parquet(tmp_path / "t.parquet", rows_with())
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert issubclass(MissingExtra, PolyattnError)
+    said = json.loads(done.stdout)
+    assert said[:2] == [[[1.0], [2.0]], 1]
+    assert ["arrow" in each for each in said[2:]] == [True, True, False]
+    assert "dask" in said[4]
+
+
+def test_tables_in_files_are_read_without_pandas(tmp_path):
+    """Importing it takes longer than most fits."""
+    table = arrow.table({"who": np.repeat(np.arange(9), 3), "a": np.arange(27.0), "y": np.ones(27)})
+    write_parquet(tmp_path / "t.parquet", table)
+    table.to_pandas().to_csv(tmp_path / "t.csv", index=False)
+    code = (
+        "import sys, polyattn as pa\n"
+        "for suffix in ('parquet', 'csv'):\n"
+        "    source = pa.scan(f't.{suffix}', sequence='who', tokens='a', targets='y')\n"
+        "    assert pa.fit(source, ridge=1.0).statistics.n_rows == 9\n"
+        "    assert 'pandas' not in sys.modules, suffix\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
