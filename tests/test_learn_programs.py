@@ -515,6 +515,8 @@ def test_training_alone_bounds_what_leaves_its_span():
     assert (certificate.rank, certificate.n_traces) == (rank, 25)
     assert certificate.n_innovative == sum(each < rank for each in without) > 0
     assert certificate.outside_mass == pytest.approx(rank / 25)
+    many = learned("one_hot", COEFFICIENTS).certificate  # of several rows each
+    assert many.outside_mass == pytest.approx(many.rank / 600)
 
 
 def test_a_fresh_trace_outside_is_named_and_is_the_first():
@@ -582,6 +584,22 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
     assert (whole.verdict, whole.rank) == ("saturated", oracle.exact_rank(prefixes(domain)[0], {}))
     rules = learned("memory").certify(domain=domain)
     assert (rules.verdict, rules.proved) == ("saturated", False)
+
+
+def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
+    program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
+    domain = list(P.all_traces(program, lengths=lengths))
+    n_outside = 0
+    for n_traces in (20, 30, 40):
+        traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
+        proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
+        X = prefixes(traces)[0]
+        assert (proof.rank, proof.proved) == (oracle.exact_rank(X, {}), True)
+        if proof.verdict == "not_saturated":
+            n_outside += 1
+            x = prefixes([domain[proof.leaving.trace]])[0][proof.leaving.row]
+            assert oracle.exact_rank([*X, x], {}) == proof.rank + 1
+    assert n_outside
 
 
 def test_the_share_left_out_predicts_the_share_of_fresh_traces_outside():

@@ -331,6 +331,13 @@ def test_sums_pass_the_border_of_float64_and_stop_at_that_of_64_bits():
         assert run(counts(1 - 2**63), 1)[0]["sum", (0,)] == 1 - 2**63
     with pytest.raises(OutOfRange):
         P.compile(GROWING).run(counts(2**63), 1)
+    # Odd sums, which float64 would round on the way: all counts so far, and how many tokens.
+    counting = P.Lookup(AMOUNT(0) << FLAG, FLAG, FLAG)
+    expected = [1]
+    while len(expected) < 61:
+        expected.append(sum(expected) + len(expected))
+    for run in every_runner(P.Program(SCHEMA, [*GROWING.instructions, counting])):
+        assert [token["sum", (0,)] for token in run(counts(1), 60)] == expected[1:]
 
 
 @pytest.mark.parametrize(
