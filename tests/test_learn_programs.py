@@ -1,0 +1,632 @@
+"""P.learn: programs from traces alone, what they run, what they claim, where they abstain."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+import oracle
+import polyattn as pa
+from polyattn.errors import InvalidInput, PolyattnError
+
+P, M = pa.programs, pa.programs.machines
+FIXED = P.DFA([[1, 2], [2, 0], [0, 0]])
+RULES, COEFFICIENTS = METHODS = ("rules", "coefficients")
+# Programs are learned once, in the one worker that has all of these tests.
+pytestmark = pytest.mark.xdist_group("learn_programs")
+
+# A program with traces enough to learn rules, and to saturate coefficients; larger sizes.
+LIBRARY = {
+    "memory": (P.associative_memory(3, 3), 12, 150, {"n_keys": 9, "n_values": 7}),
+    "fixed": (P.fixed_dfa(FIXED, 4), 40, 200, {}),
+    "one_hot": (P.universal_dfa(2, 2, 3, style="one_hot"), 15, 600,
+                {"n_states": 6, "n_letters": 4, "max_length": 9}),
+    "registers": (P.universal_dfa(2, 2, 3), 15, 600,
+                  {"n_states": 6, "n_letters": 4, "max_length": 9}),
+    "turing": (P.universal_turing_machine(2, 2, 5), 20, 1200,
+               {"n_states": 4, "n_letters": 3, "n_cells": 16}),
+}  # fmt: skip
+SLOW = pytest.param("turing", marks=pytest.mark.slow)
+MEMORY, ONE_HOT = LIBRARY["memory"][0], LIBRARY["one_hot"][0]
+
+
+@cache
+def learned(name, method=RULES):
+    """Learned once per process from the traces of seed 0."""
+    program, few, many, _ = LIBRARY[name]
+    return P.learn(
+        program.schema, P.traces(program, few if method == RULES else many, random_state=0), method
+    )
+
+
+def learn(program, n_traces, method=RULES, seed=0, wrong=None, **options):
+    found = P.traces(program, n_traces, random_state=seed)
+    if wrong is not None:
+        found = pa.data.with_wrong_labels(found, random_state=seed + 1, **wrong)
+    return P.learn(program.schema, found, method, **options)
+
+
+def truth(arguments, options):
+    """What the machine itself does, without any token."""
+    first, *rest = arguments
+    if not rest:
+        return FIXED.run(first)
+    return first[rest[0]] if isinstance(first, dict) else first.run(*rest, **options)
+
+
+def runs(program, n_machines, seed=1000, **abstain):
+    """Fresh machines: how many runs were right, wrong (or no tokens of a machine), abstained."""
+    count, encoding = {"right": 0, "wrong": 0, "abstained": 0}, program.schema.encoding
+    rng = np.random.default_rng(seed)
+    for arguments, options in (encoding.sample(rng) for _ in range(n_machines)):
+        try:
+            found = program.run(*arguments, **abstain, **options)
+        except PolyattnError:
+            count["wrong"] += 1
+            continue
+        if isinstance(found, P.Abstained):
+            count["abstained"] += 1
+        else:
+            count["right" if found == truth(arguments, options) else "wrong"] += 1
+    return count
+
+
+def n_right(program, n_machines):
+    return runs(program, n_machines)["right"]
+
+
+def prefixes(traces):
+    """What a layer sees before each token, and the tokens."""
+    X = [
+        trace.tokens[: len(trace.prompt) + row].astype(float)
+        for trace in traces
+        for row in range(trace.n_rows)
+    ]
+    return X, np.concatenate([trace.targets for trace in traces]).astype(float)
+
+
+# ---------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize("name", ["memory", "one_hot", "registers", SLOW])
+def test_rules_run_fresh_machines_at_their_size_and_others(name):
+    found, (program, n_traces, _, sizes) = learned(name), LIBRARY[name]
+    assert (found.outcome.name, found.succeeded) == ("learned", True)
+    assert n_right(found, 40) == 40
+    larger = found.resize(**sizes)
+    assert n_right(larger, 25) == 25
+    assert (larger.n_traces, larger.outcome) == (n_traces, found.outcome)
+    assert n_right(larger.resize(**program.schema.encoding.sizes), 5) == 5
+    # The terms are the layer, and the layer is what runs.
+    for trace in P.traces(program, 4, random_state=77):
+        X, Y = prefixes([trace])
+        for x, y in zip(X, Y, strict=True):
+            np.testing.assert_allclose(found.layer(x), y, atol=1e-8)
+    assert all(term.weight * 2 == round(term.weight * 2) for term in found.terms)
+
+
+def test_rules_read_as_a_person_would_write_them():
+    (term,) = learned("memory").terms
+    assert term.write.attribute.name == "out"
+    program = P.universal_dfa(3, 3, 5, style="one_hot")
+    assert {str(term) for term in learn(program, 8).terms} == {
+        "+1 px(t, x) <- px(t, x) given cpos(t)",
+        "+0.5 cpos(t+1) <- px(t, x) given px(t, x)",
+        "+1 state(0) <- cpos(0) given cpos(0)",
+        "+1 state(q) <- state(q) & key(r, x) given key(r, x)",
+        "+1 key(q, x) <- state(q) & px(t, x) given px(t, x)",
+    }
+    # A table of one's own knows states by name; relations know only whether they are equal.
+    assert learned("fixed").outcome.name == "unexplained"
+    assert runs(learned("fixed"), 20, abstain=True)["abstained"] == 20
+    found = learn(P.fixed_dfa(P.DFA([[1, 1], [1, 1]]), 4), 40)
+    assert [str(term) for term in found.terms] == ["+1 at(t+1, 1) <- at(t, q) given at(t, q)"]
+    assert found.succeeded
+
+
+def test_traces_of_several_sizes_teach_one_program_and_fifteen_saturate_it():
+    sizes = [(2, 3, 3), (3, 2, 5), (4, 2, 4)]
+    programs = [P.universal_dfa(*each, style="one_hot") for each in sizes]
+    mixed = [trace for program in programs for trace in P.traces(program, 5, random_state=0)]
+    found = P.learn(P.universal_dfa(7, 5, 9, style="one_hot").schema, mixed)
+    assert found.succeeded
+    assert n_right(found, 25) == 25
+    program, lengths = P.universal_dfa(3, 3, 4, style="one_hot"), (4, 4)
+    found = P.learn(program.schema, P.traces(program, 15, random_state=0, lengths=lengths))
+    fresh = P.traces(program, 60, random_state=9, lengths=lengths)
+    assert found.certify(fresh=fresh).verdict == "saturated"
+    # A certificate of a larger size is about that size.
+    other = P.universal_dfa(5, 3, 6, style="one_hot")
+    larger = found.resize(n_states=5, max_length=6)
+    assert larger.certify(fresh=P.traces(other, 5, random_state=9)).verdict == "not_saturated"
+
+
+def test_rules_claim_no_more_than_was_checked():
+    program = P.universal_dfa(3, 3, 5, style="one_hot")
+    one_letter = P.traces(program, 12, random_state=0, lengths=(1, 1))
+    assert P.learn(program.schema, one_letter).outcome.name == "untested"
+    assert learn(program, 1).outcome.name == "unchecked"
+    # A trace that contradicts the others is named.
+    found = P.traces(program, 10, random_state=0)
+    wrong = found[4].completion.copy()
+    block = program.schema.blocks["state"]
+    wrong[0, block] = np.roll(wrong[0, block], 1)
+    fit = P.learn(program.schema, [*found[:4], replace(found[4], labels=wrong), *found[5:]])
+    assert fit.outcome.name == "noisy"
+    assert "trace 4, token 0, attribute 'state'" in str(fit.outcome)
+
+
+@pytest.mark.slow
+def test_rules_of_turing_machines():
+    small, large = P.universal_turing_machine(3, 2, 9), P.universal_turing_machine(4, 3, 16)
+    found = learn(small, 16)
+    assert found.outcome.name == "learned"
+    grown = found.resize(n_states=4, n_letters=3, n_cells=32)
+    assert n_right(grown, 20) == 20
+    beaver = grown.run(M.busy_beaver(4), max_steps=200)
+    assert (beaver.halted, beaver.steps, sum(beaver.tape)) == (True, 107, 13)
+    # On a small circle left and right of the head look the same; and some rules fit as well.
+    assert not learn(P.universal_turing_machine(2, 2, 4), 12).succeeded
+    ambiguous = learn(P.universal_turing_machine(3, 3, 9), 10, seed=19)
+    assert ambiguous.outcome.name == "ambiguous"
+    assert "dp(p)" in str(ambiguous.outcome)
+    for n_traces, seed in product((4, 8), (1, 2)):
+        few = learn(small, n_traces, seed=seed)
+        resized = few.resize(**large.schema.encoding.sizes)
+        assert not few.succeeded or n_right(resized, 50) == 50
+
+
+# ---------------------------------------------------------------- coefficients
+
+
+@pytest.mark.parametrize("name", ["memory", "fixed", "one_hot", "registers", SLOW])
+def test_coefficients_run_fresh_machines_of_their_size(name):
+    found, (program, _, n_traces, _) = learned(name, COEFFICIENTS), LIBRARY[name]
+    assert (found.outcome.name, found.succeeded, found.n_traces) == ("fitted", True, n_traces)
+    assert found.n_rows == sum(trace.n_rows for trace in found.traces)
+    assert n_right(found, 60) == 60
+    with pytest.raises(InvalidInput, match="rules"):
+        found.resize(**program.schema.encoding.sizes)
+
+
+@pytest.mark.parametrize(
+    ("program", "n_traces"),
+    [(MEMORY, 15), (P.universal_dfa(2, 2, 2, style="one_hot"), 12), (P.universal_dfa(1, 2, 2), 9)],
+)
+def test_coefficients_are_the_least_norm_solution_of_all_features(program, n_traces):
+    found = learn(program, n_traces, COEFFICIENTS)
+    X, Y = prefixes(found.traces)
+    psi, d = oracle.design(X, {}), program.schema.n_dims
+    theta = oracle.least_squares(psi, Y, oracle.squared_sizes({}, d, d))
+    expected = oracle.table_of(theta, {}, d * (d + 1) // 2, d)
+    np.testing.assert_allclose(found.layer.coef, expected, atol=1e-9)
+    weights = np.abs([term.weight for term in found.terms])
+    assert np.all(np.diff(weights) <= 1e-12)
+    assert found.certificate.rank == oracle.exact_rank(X, {})
+    # The layer, step by step along histories that it writes itself, right or wrong.
+    wrong, compiled = 0, P.compile(program)
+    for trace in P.traces(program, 10, random_state=5):
+        given = [trace.schema.decode(row) for row in trace.prompt]
+        tokens, said = trace.prompt, found.decode(given, trace.n_rows).tokens
+        for token in program.schema.encode(said):
+            output = found.layer(tokens.astype(float))
+            np.testing.assert_array_equal(program.schema.round(output), token)
+            tokens = np.vstack([tokens, token])
+        wrong += said != compiled.decode(given, trace.n_rows).tokens
+    assert wrong > 0
+
+
+def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_nothing():
+    found = learn(MEMORY, 30, COEFFICIENTS, ridge=0.1)
+    X, Y = prefixes(found.traces)
+    psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 9, 9)
+    for key in range(3):  # whoever is asked for another key has other features
+        rows = [i for i, x in enumerate(X) if x[-1, key]]
+        ridge = 0.1 * np.mean(np.sum(psi[rows] ** 2 / sizes, axis=1))
+        theta = oracle.least_squares(psi[rows], Y[rows], sizes, ridge)
+        for row in rows:
+            np.testing.assert_allclose(found.layer(X[row]), psi[row] @ theta, atol=1e-9)
+    assert (found.outcome.name, found.succeeded) == ("penalised", False)
+
+
+@pytest.mark.slow
+def test_universal_machines_are_learned_by_coefficients_from_few_thousand_rows():
+    program, lengths = P.universal_dfa(4, 4, 4, style="one_hot"), (4, 4)
+    traces = P.traces(program, 555, random_state=0, lengths=lengths)
+    fresh = P.traces(program, 200, random_state=999, lengths=lengths)
+    found = P.learn(program.schema, traces, COEFFICIENTS)
+    assert found.n_rows <= 5000
+    assert all(found.run(*trace.source) == truth(trace.source, {}) for trace in fresh)
+    for wrong in ({"noise": 0.3}, {"flips": 0.1}):
+        many = P.traces(program, 1000, random_state=0, lengths=lengths)
+        labels = pa.data.with_wrong_labels(many, random_state=1, **wrong)
+        found = P.learn(program.schema, labels, COEFFICIENTS)
+        assert found.outcome.name == "repaired"
+        assert all(found.run(*trace.source) == truth(trace.source, {}) for trace in fresh)
+    program = P.universal_turing_machine(2, 2, 3)
+    assert n_right(learn(program, 600, COEFFICIENTS), 60) == 60
+
+
+# ---------------------------------------------------------------- a program of one's own
+
+
+def linked_list(n_nodes):
+    node = P.symbols("node", n_nodes)
+    schema = P.Schema(tuple(P.Attribute(name, (node,)) for name in ("cell", "next", "here")))
+    i, j = P.variables("i j")
+    follow = P.Lookup(schema.here(j) << schema.next(j), match=schema.cell(i), query=schema.here(i))
+    return P.Program(schema, [follow], "linked list")
+
+
+def random_list(schema, rng, n_nodes):
+    """A list as a prompt, every other one with an end that links to itself; what follows."""
+    order = rng.permutation(n_nodes)[: rng.integers(2, n_nodes + 1)].tolist()
+    if rng.random() < 0.5:
+        order += [order[-1]] * n_nodes
+    links = list(dict.fromkeys(pairwise(order)))
+    rng.shuffle(links)
+    prompt = [*(schema.token(cell=a, next=b) for a, b in links), schema.token(here=order[0])]
+    return prompt, [*(schema.token(here=node) for node in order[1:]), {}][:n_nodes]
+
+
+@pytest.mark.parametrize(("method", "n_traces"), [(RULES, 12), (COEFFICIENTS, 500)])
+def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method, n_traces):
+    n_nodes, rng = 5, np.random.default_rng(0)
+    schema, traces = linked_list(n_nodes).schema, []
+    for _ in range(n_traces):
+        prompt, after = random_list(schema, rng, n_nodes)
+        traces.append(P.Trace(schema, schema.encode(prompt), schema.encode(after)))
+    found = P.learn(schema, traces, method)
+    assert found.succeeded
+    if method == RULES:
+        n_nodes, found = 9, found.resize(node=9)
+        assert len(found.terms) == 1
+    for _ in range(30):
+        prompt, after = random_list(found.schema, rng, n_nodes)
+        assert found.decode(prompt, limit=n_nodes).tokens == after
+    with pytest.raises(InvalidInput, match="encoding"):
+        found.run([1, 2, 3])
+
+
+# ---------------------------------------------------------------- abstaining
+
+
+@pytest.mark.parametrize("name", ["memory", "one_hot"])
+def test_what_is_not_abstained_from_is_right(name):
+    abstained = []
+    for n_traces in (2, 12, 150 if name == "memory" else 600):
+        found = [learn(LIBRARY[name][0], n_traces, COEFFICIENTS, 1)]
+        found += [learn(LIBRARY[name][0], n_traces, seed=3)] if n_traces == 12 else []
+        counts = [runs(each, 20, abstain=True) for each in found]
+        assert not any(count["wrong"] for count in counts)
+        abstained.append(counts[0]["abstained"])
+    assert abstained[0] > abstained[1] > abstained[2] == 0
+
+
+@pytest.mark.slow
+def test_turing_machines_are_never_run_wrongly_without_saying_so():
+    program = LIBRARY["turing"][0]
+    for n_traces, seed in product((3, 40, 150), (0, 1)):
+        found = learn(program, n_traces, COEFFICIENTS, seed)
+        assert runs(found, 40, abstain=True)["wrong"] == 0
+
+
+def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right():
+    few, compiled, numbers = learn(ONE_HOT, 12, COEFFICIENTS), P.compile(ONE_HOT), set()
+    for trace in P.traces(ONE_HOT, 60, random_state=7):
+        found = few.run(*trace.source, abstain=True)
+        if isinstance(found, P.Abstained):
+            right = [trace.schema.decode(row) for row in compiled.trace(*trace.source).completion]
+            assert found.tokens == right[: found.number]
+            assert str(found) == found.reason
+            assert f"token {found.number}" in found.reason
+            before = right[found.number - 1] if found.number else {("cpos", (0,)): 1}
+            assert trace.schema.show(before) in found.reason
+            numbers.add(found.number)
+    assert len(numbers) > 1
+
+
+def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing():
+    """The span says what fits the traces; a program that does not is not spoken of."""
+    penalised = learn(ONE_HOT, 60, COEFFICIENTS, ridge=0.1)
+    for found in (penalised, learn(ONE_HOT, 60, max_terms=1)):
+        assert runs(found, 10, abstain=True)["abstained"] == 10
+        answer = found.run(P.DFA([[0, 1], [1, 1]]), [1], abstain=True)
+        assert (answer.number, answer.tokens) == (0, [])
+    for found in (penalised, learn(ONE_HOT, 60, COEFFICIENTS, wrong={"flips": 0.1})):
+        with pytest.raises(InvalidInput, match="traces"):
+            found.certify(domain=P.all_traces(ONE_HOT), exact=True)
+    with pytest.raises(InvalidInput, match=r"word\[0\]"):
+        penalised.run(P.DFA([[0, 1], [1, 1]]), [7], abstain=True)
+
+
+# ---------------------------------------------------------------- wrong labels
+
+
+@pytest.mark.parametrize(
+    ("n_traces", "wrong", "outcome"),
+    [
+        (10, {"noise": 0.1}, "learned"),
+        (10, {"flips": 0.1}, "noisy"),
+        pytest.param(40, {"noise": 0.3}, "noisy unexplained", marks=pytest.mark.slow),
+        pytest.param(150, {"noise": 1.0}, "noisy unexplained", marks=pytest.mark.slow),
+    ],
+)
+def test_rules_see_through_wrong_labels(n_traces, wrong, outcome):
+    found = learn(P.universal_dfa(3, 3, 4, style="one_hot"), n_traces, wrong=wrong)
+    assert found.outcome.name in outcome
+    assert n_right(found.resize(n_states=8, n_letters=5, max_length=12), 30) == 30
+
+
+def test_coefficients_see_through_some_wrong_labels_and_claim_no_others():
+    for wrong, outcome in (({"noise": 0.1}, "fitted"), ({"flips": 0.05}, "repaired")):
+        found = learn(ONE_HOT, 600, COEFFICIENTS, wrong=wrong)
+        assert (found.outcome.name, found.succeeded) == (outcome, outcome == "fitted")
+        assert n_right(found, 50) == 50
+        assert runs(found, 50, abstain=True)["wrong"] == 0
+        given = sum(trace.n_rows for trace in found.traces)
+        assert found.n_rows == given if outcome == "fitted" else 0.9 * given < found.n_rows < given
+        assert found.certificate.n_rows == found.n_rows
+    noise = learn(ONE_HOT, 60, COEFFICIENTS, wrong={"noise": 3.0})
+    asked = learn(ONE_HOT, 60, COEFFICIENTS, wrong={"flips": 0.2}, ridge=0)
+    assert (noise.outcome.name, asked.outcome.name) == ("penalised", "penalised")
+    assert learn(ONE_HOT, 3, COEFFICIENTS).outcome.name == "unchecked"
+
+
+@pytest.mark.parametrize(
+    ("program", "n_traces"), [(MEMORY, 12), pytest.param(ONE_HOT, 30, marks=pytest.mark.slow)]
+)
+def test_shuffled_labels_are_never_claimed(program, n_traces):
+    rng = np.random.default_rng(n_traces)
+    traces = P.traces(program, n_traces, random_state=0)
+    pool = rng.permutation(np.concatenate([trace.completion for trace in traces]))
+    ends = np.cumsum([trace.n_rows for trace in traces])[:-1]
+    pairs = zip(traces, np.split(pool, ends), strict=True)
+    shuffled = [replace(trace, labels=some) for trace, some in pairs]
+    for method in METHODS:
+        found = P.learn(program.schema, shuffled, method)
+        assert not found.succeeded
+        assert found.outcome.name in {"unexplained", "unchecked", "penalised"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_trace_and_copies_of_it_claim_little(method):
+    (trace,) = P.traces(ONE_HOT, 1, random_state=0)
+    one, copies = (P.learn(ONE_HOT.schema, [trace] * n, method) for n in (1, 12))
+    assert (one.outcome.name, one.succeeded, copies.succeeded) == ("unchecked", False, False)
+    fresh = P.traces(ONE_HOT, 60, random_state=3)
+    assert copies.certify(fresh=fresh).verdict == "not_saturated"
+    assert runs(copies, 20, abstain=True)["wrong"] == 0
+    assert copies.run(*trace.source) == truth(trace.source, {})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_traces_are_made_of_does_not_matter(method):
+    """Generators, small integers, whole floats, labels of only some: the same program."""
+    some = P.traces(ONE_HOT, 20, random_state=0)
+    wanted = [str(term) for term in P.learn(ONE_HOT.schema, some, method).terms][:50]
+    other = [
+        replace(t, prompt=t.prompt.astype(np.int8), completion=t.completion.astype(float))
+        for t in some
+    ]
+    other[0] = replace(other[0], labels=other[0].completion)
+    found = P.learn(ONE_HOT.schema, iter(other), method)
+    assert [str(term) for term in found.terms][:50] == wanted
+
+
+@pytest.mark.parametrize("name", ["two sizes", "repaired", "penalised"])
+def test_what_was_learned_goes_on_after_saving(name, tmp_path):
+    mixed = [*P.traces(MEMORY, 8), *P.traces(P.associative_memory(4, 2), 6, random_state=1)]
+    first = {
+        "two sizes": lambda: P.learn(MEMORY.schema, mixed),
+        "repaired": lambda: learn(ONE_HOT, 300, COEFFICIENTS, wrong={"flips": 0.03}),
+        "penalised": lambda: learn(ONE_HOT, 20, COEFFICIENTS, ridge=0.1),
+    }[name]()
+    program = MEMORY if name == "two sizes" else ONE_HOT
+    pa.save(first, tmp_path / "p")
+    second, fresh = pa.load(tmp_path / "p"), P.traces(program, 60, random_state=9)
+    assert (second.outcome.name, second.n_rows) == (first.outcome.name, first.n_rows)
+    for abstain in (True, False):
+        assert runs(second, 10, abstain=abstain) == runs(first, 10, abstain=abstain)
+    assert second.certificate == first.certificate
+    assert second.certify(fresh=fresh) == first.certify(fresh=fresh)
+    if name == "two sizes":
+        assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def relabelled(change):
+    return [replace(t, labels=change(t.completion.astype(float))) for t in P.traces(ONE_HOT, 2)]
+
+
+def changed(**parts):
+    first, second = P.traces(ONE_HOT, 2)
+    return [first, replace(second, **{name: f(getattr(second, name)) for name, f in parts.items()})]
+
+
+def large_counts(most):
+    schema = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))
+    rows = schema.encode([schema.token(amount={0: most}), schema.token(amount={0: 1})])
+    return P.Trace(schema, rows[:1], rows[1:])
+
+
+REFUSED = [
+    ({"traces": []}, "trace"), ({"traces": P.traces(ONE_HOT, 1)[0]}, "list"),
+    ({"traces": [3]}, r"traces\[0\]"), ({"traces": P.traces(LIBRARY["registers"][0], 2)}, "flag"),
+    ({"traces": relabelled(lambda labels: labels * np.nan)}, r"traces\[0\].labels"),
+    ({"traces": relabelled(lambda labels: labels * 1e200)}, "labels"),
+    ({"traces": relabelled(lambda labels: labels * 1j)}, "labels"),
+    ({"traces": relabelled(lambda labels: labels[:, 1:])}, "labels"),
+    ({"traces": relabelled(lambda labels: labels[1:])}, "labels"),
+    ({"traces": changed(completion=lambda tokens: tokens[:0])}, r"traces\[1\].completion"),
+    ({"traces": changed(prompt=lambda tokens: tokens[:0])}, r"traces\[1\].prompt"),
+    ({"traces": changed(prompt=lambda tokens: tokens[:, 1:])}, r"traces\[1\].prompt"),
+    ({"traces": changed(prompt=lambda tokens: tokens * 0.5)}, r"traces\[1\].prompt"),
+    ({"traces": changed(completion=lambda tokens: tokens * np.nan)}, "completion"),
+    ({"schema": ONE_HOT}, "schema"), ({"method": "untied"}, "method"),
+    ({"ridge": "auto"}, "ridge"), ({"max_terms": 0}, "max_terms"), ({"n_folds": 1}, "n_folds"),
+    ({"max_offset": 1.5}, "max_offset"), ({"step": 0}, "step"), ({"step": np.nan}, "step"),
+    *(({"method": COEFFICIENTS} | each, next(iter(each))) for each in (
+        {"max_terms": 3}, {"step": 0.5}, {"ridge": -1}, {"ridge": np.nan}, {"ridge": "none"},
+        {"traces": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 2)})),
+    ({"schema": large_counts(1).schema, "traces": [large_counts(2**18)]}, "traces"),
+]  # fmt: skip
+
+
+def test_wrong_traces_and_options_are_refused_by_their_names():
+    for given, word in REFUSED:
+        arguments = {"schema": ONE_HOT.schema, "traces": P.traces(ONE_HOT, 3)} | given
+        with pytest.raises(PolyattnError, match=word):
+            P.learn(**arguments)
+    P.learn(large_counts(1).schema, [large_counts(2**17)])
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def ranks_without(traces):
+    """The rank of all rows, and of those of all traces but one."""
+    others = [[t for j, t in enumerate(traces) if j != i] for i in range(len(traces))]
+    return [oracle.exact_rank(prefixes(some)[0], {}) for some in (traces, *others)]
+
+
+def first_outside(training, traces):
+    """The first row that is not in the span of training rows, as (trace, row)."""
+    X = prefixes(training)[0]
+    rank = oracle.exact_rank(X, {})
+    for number, trace in enumerate(traces):
+        for row, x in enumerate(prefixes([trace])[0]):
+            if oracle.exact_rank([*X, x], {}) > rank:
+                return number, row
+    return None
+
+
+def test_training_alone_bounds_what_leaves_its_span():
+    found = learn(MEMORY, 25, COEFFICIENTS)
+    rank, *without = ranks_without(found.traces)
+    certificate = found.certificate
+    assert (certificate.verdict, certificate.method, certificate.proved) == (
+        "undecided", "training", False,
+    )  # fmt: skip
+    assert (certificate.rank, certificate.n_traces) == (rank, 25)
+    assert certificate.n_innovative == sum(each < rank for each in without) > 0
+    assert certificate.outside_mass == pytest.approx(rank / 25)
+    many = learned("one_hot", COEFFICIENTS).certificate  # of several rows each
+    assert many.outside_mass == pytest.approx(many.rank / 600)
+
+
+def test_a_fresh_trace_outside_is_named_and_is_the_first():
+    for n_traces in (12, 40):
+        found = learn(MEMORY, n_traces, COEFFICIENTS)
+        fresh = P.traces(MEMORY, 30, random_state=5)
+        for exact in (False, True):
+            certificate = found.certify(fresh=fresh, exact=exact)
+            where = certificate.leaving
+            expected = first_outside(found.traces, fresh)
+            assert (where and (where.trace, where.row)) == expected
+            assert certificate.verdict == ("undecided" if expected is None else "not_saturated")
+
+
+def test_enough_fresh_traces_inside_bound_the_rest():
+    found = learned("memory", COEFFICIENTS)
+    for n_fresh, delta, exact in ((58, 0.05, False), (59, 0.05, True), (80, 0.5, False)):
+        fresh = iter(P.traces(MEMORY, n_fresh, random_state=5))
+        certificate = found.certify(fresh=fresh, delta=delta, exact=exact)
+        assert certificate.verdict == ("saturated" if n_fresh >= 59 else "undecided")
+        assert certificate.outside_mass == pytest.approx(np.log(1 / delta) / n_fresh)
+        assert (certificate.confidence, certificate.proved) == (1 - delta, False)
+        assert certificate.n_checked_traces == n_fresh
+        assert certificate.arithmetic.startswith("modulo" if exact else "floating")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_traces", "seed", "n_histories"),
+    [
+        ((2, 2, 2), 60, 0, 64),
+        pytest.param((2, 3, 3), 200, 0, 1728, marks=pytest.mark.slow),
+        pytest.param((3, 2, 3), 300, 1, 5832, marks=pytest.mark.slow),
+    ],
+)
+def test_every_automaton_on_every_word_is_a_theorem(sizes, n_traces, seed, n_histories):
+    program, lengths = P.universal_dfa(*sizes, style="one_hot"), (sizes[2], sizes[2])
+    traces = P.traces(program, n_traces, random_state=seed, lengths=lengths)
+    found = P.learn(program.schema, traces, COEFFICIENTS)
+    domain = list(P.all_traces(program, lengths=lengths))
+    proof, plain = found.certify(domain=domain, exact=True), found.certify(domain=domain)
+    assert (proof.verdict, proof.proved, proof.arithmetic) == ("saturated", True, "integers")
+    assert (plain.verdict, plain.proved, plain.rank) == ("saturated", False, proof.rank)
+    assert proof.n_checked_traces == plain.n_checked_traces == len(domain) == n_histories
+    assert proof.n_checked_rows == n_histories * (2 * sizes[2] + 1)
+    if sizes == (2, 2, 2):
+        assert proof.rank == oracle.exact_rank(prefixes(domain)[0], {})
+    for trace in domain[:: len(domain) // 60]:
+        assert found.run(*trace.source, abstain=True) == truth(trace.source, {})
+
+
+def test_without_a_trace_that_is_needed_nothing_is_saturated():
+    domain = list(P.all_traces(MEMORY))
+    few = learn(MEMORY, 40, COEFFICIENTS)
+    one_key = [t for t in learned("memory", COEFFICIENTS).traces if t.source[1] != 1]
+    unseen = P.learn(MEMORY.schema, one_key, COEFFICIENTS)  # a feature that training never had
+    for found in (few, unseen):
+        expected = first_outside(found.traces, domain)
+        for exact in (True, False):
+            certificate = found.certify(domain=domain, exact=exact)
+            assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
+            if not exact:
+                where = certificate.leaving
+                assert (where.trace, where.row) == expected
+    whole = learned("memory", COEFFICIENTS).certify(domain=iter(domain), exact=True)
+    assert (whole.verdict, whole.rank) == ("saturated", oracle.exact_rank(prefixes(domain)[0], {}))
+    rules = learned("memory").certify(domain=domain)
+    assert (rules.verdict, rules.proved) == ("saturated", False)
+
+
+def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
+    program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
+    domain = list(P.all_traces(program, lengths=lengths))
+    n_outside = 0
+    for n_traces in (20, 30, 40):
+        traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
+        proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
+        X = prefixes(traces)[0]
+        assert (proof.rank, proof.proved) == (oracle.exact_rank(X, {}), True)
+        if proof.verdict == "not_saturated":
+            n_outside += 1
+            x = prefixes([domain[proof.leaving.trace]])[0][proof.leaving.row]
+            assert oracle.exact_rank([*X, x], {}) == proof.rank + 1
+    assert n_outside
+
+
+def test_the_share_left_out_predicts_the_share_of_fresh_traces_outside():
+    shares, outside = [], []
+    for seed in range(8):
+        found = learn(ONE_HOT, 60, COEFFICIENTS, seed)
+        shares.append(found.certificate.n_innovative / 60)
+        fresh = P.traces(ONE_HOT, 60, random_state=100 + seed)
+        left = [found.certify(fresh=[trace]).verdict == "not_saturated" for trace in fresh]
+        outside.append(np.mean(left))
+    assert np.mean(shares) == pytest.approx(np.mean(outside), abs=0.08)
+    assert np.mean(outside) > 0.05
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_certify_refuses_misuse(method):
+    found, some = learned("one_hot", method), P.traces(ONE_HOT, 3, random_state=5)
+    other = P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 3)
+    cases = [
+        ({}, "fresh"), ({"fresh": some, "domain": some}, "fresh"), ({"fresh": []}, "trace"),
+        *(({"fresh": some, "delta": delta}, "delta") for delta in (0, 1.0, np.nan, "a")),
+        ({"fresh": some, "exact": 1}, "exact"), ({"fresh": [some[0], 1]}, r"fresh\[1\]"),
+        ({"domain": 3}, "domain"), ({"domain": other}, r"domain\[0\]"),
+        ({"fresh": P.traces(LIBRARY["registers"][0], 3)}, r"fresh\[0\]"),
+        ({"fresh": [replace(some[0], completion=some[0].completion[:0])]}, "completion"),
+        ({"domain": [], "exact": True}, "coefficients" if method == RULES else "domain"),
+    ]  # fmt: skip
+    for given, word in cases:
+        with pytest.raises(PolyattnError, match=word):
+            found.certify(**given)

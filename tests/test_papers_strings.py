@@ -1,0 +1,205 @@
+"""Automata as strings of symbols, and the decoder that learns them [yau2024: figure 4]."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from machine_oracles import dfa_states
+from polyattn.errors import InvalidInput
+from polyattn_papers.tasks.automata import Machines, letters_of
+from polyattn_papers.tasks.automaton_strings import StringEncoding
+
+torch = pytest.importorskip("torch")
+
+from polyattn_papers.baselines.decoder import Decoder, DecoderSizes  # noqa: E402
+from polyattn_papers.baselines.threads import n_threads  # noqa: E402
+from polyattn_papers.baselines.train_decoder import (  # noqa: E402
+    DecoderSettings,
+    ReadTokens,
+    shares_right,
+    train_decoder,
+)
+
+TINY = StringEncoding(2, 2, 2)
+
+
+def strings(count, seed, encoding=TINY):
+    return encoding.draw(count, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 2), (3, 5, 1), (2, 1, 6), (8, 4, 4)])
+def test_strings_are_the_histories_of_automata(sizes):
+    Q, V, L = sizes
+    encoding = StringEncoding(*sizes)
+    for string in strings(20, 1, encoding):
+        assert len(string) == encoding.n_tokens == 5 * Q * V + 1 + L + 1 + 5 * L
+        assert 0 <= string.min() <= string.max() == encoding.n_symbols - 1
+        dfa, word, states = encoding.decode(string)
+        assert states == [0, *dfa_states(dfa, word)]
+        table = np.asarray(dfa.transitions)[None]
+        np.testing.assert_array_equal(encoding.encode(table, np.array([word]))[0], string)
+    np.testing.assert_array_equal(strings(5, 3, encoding), strings(5, 3, encoding))
+
+
+def test_a_string_written_by_hand_and_what_is_no_string():
+    encoding = StringEncoding(2, 2, 3)
+    (string,) = encoding.encode(np.array([[[0, 1], [1, 0]]]), np.array([[1, 0, 1]]))
+    assert "".join("01ab()|"[s] for s in string) == "(0a0)(0b1)(1a1)(1b0)|bab|(0b1)(1a1)(1b0)"
+    for place in range(encoding.n_tokens):
+        step = place - (encoding.n_tokens - encoding.n_history)
+        changed = string.copy()
+        if step >= 0 and step % 5 in (1, 3):  # a wrong state is read as it stands
+            changed[place] = 1 - string[place]
+            states = encoding.decode(changed)[2]
+            assert (states != encoding.decode(string)[2]) == (step % 5 == 3)
+            continue
+        changed[place] = 99
+        with pytest.raises(InvalidInput):
+            encoding.decode(changed)
+    for tables, words, match in (
+        (np.zeros((2, 2, 2), int), np.zeros((3, 2), int), "shapes"),
+        (np.full((2, 2, 2), 2), np.zeros((2, 2), int), "tables"),
+        (np.zeros((2, 2, 2), int), np.full((2, 2), -1), "words"),
+        (np.zeros((2, 2, 2)), np.zeros((2, 2), int), "tables"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=match):
+            TINY.encode(tables, words)
+    for sizes in ((0, 2, 2), (2, 0, 2), (2, 2, 0), (2.0, 2, 2)):
+        with pytest.raises(InvalidInput):
+            StringEncoding(*sizes)
+    traces = Machines((3, 2, 5), 0, mixed=True).first(20)
+    assert all(2 * letters_of(trace) + 1 == trace.n_rows for trace in traces)
+    assert len({letters_of(trace) for trace in traces}) > 1
+
+
+# ---------------------------------------------------------------- the decoder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with n_threads(1):
+        yield
+
+
+def slow_norm(vector, weight):
+    return vector / np.sqrt(np.mean(vector**2) + 1e-5) * weight
+
+
+def slow_turn(vector, position):
+    """Pairs (i, i + half) as complex numbers, each turned by position times its frequency."""
+    half = len(vector) // 2
+    pairs = vector[:half] + 1j * vector[half:]
+    pairs = pairs * np.exp(1j * position * 10_000.0 ** (-np.arange(half) / half))
+    return np.concatenate([pairs.real, pairs.imag])
+
+
+def slow_block(hidden, own, n_heads):
+    width = len(hidden[0])
+    each = width // n_heads
+    normed = [slow_norm(h, own["attention_norm.weight"]) for h in hidden]
+    queries = [own["queries.weight"] @ h for h in normed]
+    keys = [own["keys_values.weight"][:width] @ h for h in normed]
+    values = [own["keys_values.weight"][width:] @ h for h in normed]
+    out = []
+    for n, vector in enumerate(hidden):
+        mixed = []
+        for head in range(n_heads):
+            part = slice(head * each, (head + 1) * each)
+            query = slow_turn(queries[n][part], n)
+            logits = np.array([query @ slow_turn(keys[m][part], m) for m in range(n + 1)])
+            shares = np.exp(logits / np.sqrt(each))
+            mixed.append(sum(s * values[m][part] for m, s in enumerate(shares / shares.sum())))
+        after = vector + own["outward.weight"] @ np.concatenate(mixed)
+        inner = own["gate_units.weight"] @ slow_norm(after, own["perceptron_norm.weight"])
+        gate, units = np.split(inner, 2)
+        out.append(after + own["down.weight"] @ (gate / (1 + np.exp(-gate)) * units))
+    return out
+
+
+def slow_forward(model, ids):
+    """Logits (n, symbols) of one string, position by position, in plain numpy."""
+    weights = {name: each.detach().double().numpy() for name, each in model.named_parameters()}
+    hidden = [weights["embedding.weight"][symbol] for symbol in ids]
+    for number, block in enumerate(model.blocks):
+        start = f"blocks.{number}."
+        own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+        hidden = slow_block(hidden, own, block.n_heads)
+    read = [slow_norm(h, weights["norm.weight"]) for h in hidden]
+    return np.array([weights["reading.weight"] @ h for h in read])
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 2), (2, 2, 8), (4, 4, 24)])
+def test_the_decoder_is_its_slow_transcription(sizes):
+    state = torch.get_rng_state()
+    model, same = (Decoder(7, DecoderSizes(*sizes), seed=1).double() for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, model.parameters(), same.parameters()))
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms begin at one, where they could not be seen
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.double)
+        ids = torch.tensor([[3, 1, 4, 1, 5, 0, 2, 6, 5], [0] * 9])
+        found = model(ids, 9).numpy()
+        for n_read in (1, 5):
+            np.testing.assert_allclose(model(ids, n_read).numpy(), found[:, -n_read:], rtol=1e-9)
+    for one, string in zip(found, ids.tolist(), strict=True):
+        expected = slow_forward(model, string)
+        np.testing.assert_allclose(one, expected, atol=3e-6 * np.abs(expected).max())
+    for wrong in ((2, 3, 16), (2, 4, 12), (0, 1, 8), (1, 0, 8)):
+        with pytest.raises(InvalidInput):
+            DecoderSizes(*wrong)
+
+
+def settings(**changes):
+    chosen = {"n_epochs": 100, "n_steps": 500, "batch_size": 32, "learning_rate": 5e-3}
+    chosen |= {"warm_up": 20, "look": 25, "patience": 100, "enough": 0.99, "seed": 0}
+    return DecoderSettings(DecoderSizes(2, 2, 32), **(chosen | changes))
+
+
+def read_of(encoding):
+    return ReadTokens(encoding.n_symbols, encoding.n_history, encoding.new_states)
+
+
+def test_training_learns_by_heart_repeats_itself_and_ends_when_told():
+    few, fresh, read, state = strings(8, 0), strings(50, 1), read_of(TINY), torch.get_rng_state()
+    by_heart = train_decoder(few, few, read, settings())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert min(by_heart.accuracy, by_heart.hard_accuracy) >= 0.99
+    assert by_heart.n_steps < 100
+    one, again, other = (
+        train_decoder(few, fresh, read, settings(n_steps=10, seed=s)) for s in (0, 0, 1)
+    )
+    assert one == again != other
+    assert one.n_steps == 10
+    # States of other machines teach the form, and not the states.
+    wrong = few.copy()
+    wrong[:, -TINY.n_history :][:, 3::5] = 1 - wrong[:, -TINY.n_history :][:, 3::5]
+    assert train_decoder(wrong, few, read, settings(n_steps=30)).hard_accuracy < 0.9
+    by_epochs = train_decoder(strings(40, 0), fresh, read, settings(n_epochs=3))
+    assert (by_epochs.n_steps, by_epochs.gave_up) == (3 * 2, False)
+    stuck = train_decoder(few, fresh, read, settings(learning_rate=0.0, look=2, patience=3))
+    assert (stuck.n_steps, stuck.gave_up) == (2 * (1 + 3), True)
+
+
+@pytest.mark.slow
+def test_it_learns_automata_it_has_never_seen():
+    encoding = StringEncoding(2, 3, 3)
+    sets = (strings(n, seed, encoding) for n, seed in ((1000, 0), (100, 1)))
+    found = train_decoder(*chain(sets), read_of(encoding), settings(n_steps=1500))
+    assert min(found.accuracy, found.hard_accuracy) >= 0.99
+
+
+def test_shares_are_of_all_tokens_and_of_new_states():
+    def copying(ids, n_read):
+        """Knows everything but new states, of which it says the old ones."""
+        said = torch.cat((ids, torch.zeros_like(ids[:, :1])), dim=1)[:, -n_read:].clone()
+        said[:, 4::5], said[:, 3::5] = TINY.n_symbols - 2, said[:, 1::5].clone()
+        return torch.nn.functional.one_hot(said, TINY.n_symbols)
+
+    fresh = torch.tensor(strings(300, 5))
+    steps = fresh[:, -TINY.n_history :].unflatten(1, (TINY.length, 5))
+    same = (steps[..., 1] == steps[..., 3]).double().mean().item()
+    all_tokens, states = shares_right(copying, fresh, read_of(TINY))
+    assert states == pytest.approx(same)
+    assert all_tokens == pytest.approx(0.8 + 0.2 * same)

@@ -1,0 +1,384 @@
+"""Programs of the library: every way to run them, the tokens they write, traces of them."""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from machine_oracles import Ring, dfa_states, random_dfa, random_turing
+from polyattn.errors import InvalidInput, PolyattnError
+
+P = pa.programs
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with machines and inputs, what must come out, and the sizes of its formulas."""
+
+    name: str
+    program: P.Program
+    draw: object  # rng -> arguments, options
+    truth: object  # of arguments and options
+    n_dims: int
+    n_heads: int
+
+    def __str__(self):
+        return self.name
+
+
+def memory_case(K, V):
+    def draw(rng):
+        keys = rng.permutation(K)[: rng.integers(1, K + 1)].tolist()
+        table = {key: int(rng.integers(V)) for key in keys}
+        return (table, int(rng.choice(keys))), {}
+
+    program = P.associative_memory(K, V)
+    return Case(f"memory {K} {V}", program, draw, lambda t, key: t[key], K + 2 * V, 1)
+
+
+def fixed_case(Q, V, L):
+    # Of one of these states and two of those: states of the same row would share their heads.
+    table = [[(q + x + (x == 0) * q) % Q for x in range(V)] for q in range(Q)]
+    dfa = P.DFA(table)
+    n_rows = len({tuple(row) for row in table})
+
+    def draw(rng):
+        return (rng.integers(V, size=rng.integers(L + 1)).tolist(),), {}
+
+    def truth(word):
+        return dfa_states(dfa, word)
+
+    n_dims = L + V + (L + 1) * Q
+    return Case(f"fixed {Q} {V} {L}", P.fixed_dfa(dfa, L), draw, truth, n_dims, L * n_rows)
+
+
+def dfa_case(Q, V, L, style):
+    def draw(rng):
+        dfa = random_dfa(rng, int(rng.integers(max(1, Q - 1), Q + 1)), V)
+        return (dfa, rng.integers(V, size=rng.integers(L + 1)).tolist()), {}
+
+    program, one_hot = P.universal_dfa(Q, V, L, style=style), style == "one_hot"
+    n_dims = L * V + L + 1 + Q + Q * V if one_hot else L + 4 + 2 * V + Q * Q + Q
+    n_heads = V + 3 if one_hot else Q + 3
+    return Case(f"{style} {Q} {V} {L}", program, draw, dfa_states, n_dims, n_heads)
+
+
+def turing_case(Q, A, C, steps=30):
+    def draw(rng):
+        machine = random_turing(rng, int(rng.integers(max(1, Q - 1), Q + 1)), A)
+        tape = rng.integers(A, size=rng.integers(C + 1)).tolist()
+        options = {"max_steps": steps + 1, "position": C, "state": machine.n_states}
+        return (machine, tape), {name: int(rng.integers(n)) for name, n in options.items()}
+
+    def truth(machine, tape, **options):
+        return Ring.run(machine, tape, C, **options).facts
+
+    # On two cells, left and right of the head is the same cell, and two heads are one.
+    program, n_dims = P.universal_turing_machine(Q, A, C), 2 * C + 4 * A + Q * A + 3 * Q + 5
+    return Case(f"turing {Q} {A} {C}", program, draw, truth, n_dims, 3 * Q + 5 - (C == 2))
+
+
+SIZES_OF = {
+    memory_case: [(1, 1), (1, 4), (4, 1), (8, 6)],
+    fixed_case: [(1, 1, 1), (2, 2, 4), (5, 4, 9)],
+    dfa_case: [
+        (*sizes, style)
+        for style in ("registers", "one_hot")
+        for sizes in [(1, 1, 1), (2, 2, 3), (1, 3, 4), (3, 1, 4), (5, 3, 8)]
+    ],
+    turing_case: [(1, 1, 2), (2, 2, 2), (2, 2, 3), (2, 2, 8), (4, 3, 12)],
+}
+CASES = [make(*sizes) for make, table in SIZES_OF.items() for sizes in table]
+
+
+def plain(answer):
+    return Ring.of(answer).facts if isinstance(answer, P.TuringRun) else answer
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_way_to_run_a_program_of_the_library_gives_the_truth(case):
+    rng, compiled = np.random.default_rng(len(case.name)), P.compile(case.program)
+    schema, layer = compiled.schema, compiled.layer
+    causal = pa.LinearAttention(layer.attn, layer.value, mode="causal")
+    for number in range(40):
+        arguments, options = case.draw(rng)
+        truth = case.truth(*arguments, **options)
+        assert plain(compiled.run(*arguments, **options)) == truth
+        if number < 12:
+            assert plain(case.program.interpret(*arguments, **options)) == truth
+            assert [plain(e) for e in compiled.run_batch([arguments], **options)] == [truth]
+        trace = compiled.trace(*arguments, **options)
+        if number < 6 and trace.n_rows:
+            # The layer alone, before any rounding: every token exactly.
+            outputs = causal(trace.tokens.astype(float))[len(trace.prompt) - 1 : -1]
+            np.testing.assert_array_equal(outputs, trace.completion)
+            assert trace.show().splitlines()[0] == schema.show(schema.decode(trace.completion[0]))
+    drawn = [case.draw(rng)[0] for _ in range(30)]
+    shared = {"max_steps": 20} if "turing" in case.name else {}
+    answers = compiled.run_batch(drawn, **shared)
+    assert [plain(each) for each in answers] == [case.truth(*each, **shared) for each in drawn]
+    assert compiled.run_batch([], **shared) == []
+    assert (compiled.n_dims, compiled.n_heads) == (case.n_dims, case.n_heads)
+    assert (layer.n_dims, layer.n_outputs, layer.n_heads) == (case.n_dims,) * 2 + (case.n_heads,)
+    assert layer.mode == "last"
+    for entries in (layer.attn, layer.value):
+        np.testing.assert_array_equal(2 * entries, np.rint(2 * entries))
+        assert 1 <= np.abs(entries).max() <= 2
+
+
+@pytest.mark.parametrize("case", CASES[::4], ids=str)
+def test_entries_are_the_numbers_of_the_layer_that_are_not_zero(case):
+    compiled, found = P.compile(case.program), {}
+    names_of = compiled.schema.coordinate_names
+    for each in compiled.entries:
+        found[each.matrix, each.head, each.row, each.column] = each.weight
+        assert (each.start, each.end) == (names_of[each.row], names_of[each.column])
+    for name in ("attn", "value"):
+        matrix = getattr(compiled.layer, name)
+        for where in zip(*np.nonzero(matrix), strict=True):
+            assert found.pop((name, *where)) == matrix[where]
+    assert not found
+
+
+def test_tokens_of_the_library_are_those_that_were_meant():
+    dfa = P.DFA([[1, 0], [1, 1]])
+    machine = P.TuringMachine({(0, 0): (0, 1, 1), (0, 1): (-1, 0, -1)}, 1, 2)
+    table = [
+        (P.associative_memory(3, 2), ({0: 1, 2: 0}, 2),
+         "key(0) value(1) | key(2) value(0) | key(2)", "out(0)"),
+        (P.fixed_dfa(dfa, 2), ([1, 0],), "pos(0) letter(1) | pos(1) letter(0) | at(0, 0)",
+         "at(1, 0) | at(2, 1)"),
+        (P.universal_dfa(2, 2, 2, style="one_hot"), (dfa, [1, 0]), """
+            state(1) key(0, 0) | state(0) key(0, 1) | state(1) key(1, 0) | state(1) key(1, 1)
+            | px(0, 1) | px(1, 0) | cpos(0)""",
+         """
+            px(0, 1) state(0) | cpos(1) key(0, 1) | px(1, 0) state(0) | cpos(2) key(0, 0)
+            | state(1)"""),
+        (P.universal_dfa(2, 2, 2), (dfa, [1]), """
+            letter(0) T(0, 1) | letter(1) T(0, 0) | letter(0) T(1, 1) | letter(1) T(1, 1)
+            | pos(3) letter(1) | flag pos(0)""", """
+            flag pos(1) dx(1) | flag pos(2) -dx(1) T(0, 0) T(1, 1) state(0)
+            | flag pos(3) -T(0, 0) -T(1, 1) state(0)"""),
+        (P.universal_turing_machine(1, 2, 3), (machine, [0, 1]), """
+            key(START) mq(0, 0) | -letter(0) letter(1) key(0, 0) mq(+1, 0)
+            | letter(0) -letter(1) key(0, 1) mq(-1, HALT)
+            | cell(0) letter(0) | cell(1) letter(1) | cell(2) letter(0)
+            | flag dp(0) key(START)""", """
+            flag cell(0) N(-1, 0) N(0, 0) N(+1, 1) mq(0, 0) | flag key(0, 0)
+            | flag cell(0) -letter(0) letter(1) -N(0, 0) N(0, 1) mq(+1, 0)
+            | flag -dp(0) dp(1) key(0, 1)
+            | flag cell(1) letter(0) -letter(1) -N(-1, 0) N(-1, 1) N(0, 0) -N(0, 1) N(+1, 0)
+            -N(+1, 1) mq(-1, HALT)"""),
+    ]  # fmt: skip
+    for program, arguments, prompt, completion in table:
+        trace, schema = P.compile(program).trace(*arguments), program.schema
+        given = [schema.show(schema.decode(row)) for row in trace.prompt]
+        assert given == " ".join(prompt.split()).split(" | "), program.name
+        assert trace.show().splitlines() == " ".join(completion.split()).split(" | ")
+        assert (trace.source, trace.cut) == (arguments, False)
+        np.testing.assert_array_equal(trace.tokens, np.vstack([trace.prompt, trace.completion]))
+
+
+def test_the_least_there_can_be():
+    DFA2, turing = P.DFA([[0, 1], [1, 0]]), P.universal_turing_machine(2, 2, 4)
+    beaver = P.machines.busy_beaver(2)
+    for style in ("registers", "one_hot"):
+        program = P.universal_dfa(2, 3, 3, style=style)
+        assert P.compile(program).run(DFA2, []) == program.interpret(DFA2, ()) == []
+        # Words may be read only once, and of numpy's integers.
+        assert P.compile(program).run(DFA2, iter(np.array([1, 0], dtype=np.uint8))) == [1, 1]
+    for run in (P.compile(turing).run, turing.interpret):
+        found = run(beaver, [1, 0, 1], max_steps=0, position=2, state=1)
+        assert plain(found) == ([1, 0, 1, 0], 1, 2, [], None)
+    assert P.compile(P.associative_memory(3, 3)).run({np.int64(2): np.int64(1)}, np.int64(2)) == 1
+    same = P.compile(P.fixed_dfa(P.DFA([[1, 2], [1, 2], [0, 0]]), 5))
+    assert same.n_heads == 5 * 2  # states with the same row share their heads
+
+
+def test_a_head_that_goes_around_is_refused_on_demand():
+    right = P.TuringMachine({(0, 0): (0, 1, 1), (0, 1): (0, 1, 1)}, 1, 2)
+    left = P.TuringMachine({(0, 0): (-1, 0, 0), (0, 1): (0, 1, -1)}, 1, 2)
+    program = P.universal_turing_machine(1, 2, 4)
+    for run in (P.compile(program).run, program.interpret):
+        assert run(right, max_steps=9).wrapped_at == 4
+        assert run(right, max_steps=3, overflow="error").wrapped_at is None
+        # Left of the word an endless tape is blank, and the ring has the end of the word.
+        for arguments, steps in (((right,), 4), ((left, [1, 1, 1, 1]), 1)):
+            with pytest.raises(InvalidInput, match=f"at step {steps}"):
+                run(*arguments, max_steps=9, overflow="error")
+    with pytest.raises(InvalidInput, match="at step 4"):
+        P.compile(program).run_batch([(left,), (right,)], max_steps=9, overflow="error")
+
+
+# ---------------------------------------------------------------- traces
+
+ZERO, STEP = P.DFA([[0, 0], [0, 0]]), P.DFA([[1, 0], [1, 1]])
+PROGRAMS = {
+    "memory": P.associative_memory(3, 3),
+    "fixed": P.fixed_dfa(STEP, 3),
+    "one_hot": P.universal_dfa(2, 2, 3, style="one_hot"),
+    "registers": P.universal_dfa(2, 2, 3),
+    "turing": P.universal_turing_machine(2, 2, 4),
+}
+DFA = PROGRAMS["one_hot"]
+
+
+def content(traces):
+    return [(trace.prompt.tolist(), trace.completion.tolist()) for trace in traces]
+
+
+def words(traces):
+    return [list(trace.source[-1]) for trace in traces]
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_traces_are_what_the_compiled_program_writes_and_a_seed_is_a_seed(program):
+    found, compiled = P.traces(program, 12, random_state=3), P.compile(program)
+    assert content(found) == content(P.traces(program, 12, random_state=np.int64(3)))
+    assert content(found) != content(P.traces(program, 12, random_state=4))
+    rng = np.random.default_rng(3)
+    both = P.traces(program, 5, random_state=rng) + P.traces(program, 7, random_state=rng)
+    assert content(both) == content(found)
+    for trace in found:
+        prompt = [program.schema.decode(row) for row in trace.prompt]
+        tokens = compiled.decode(prompt, limit=trace.n_rows).tokens
+        np.testing.assert_array_equal(program.schema.encode(tokens), trace.completion)
+        assert (trace.labels, trace.n_rows) == (None, len(trace.completion))
+        np.testing.assert_array_equal(trace.targets, trace.completion)
+
+
+def test_words_tables_and_runs_have_all_lengths_and_no_others():
+    for name in ("fixed", "one_hot", "registers"):
+        drawn = [len(word) for word in words(P.traces(PROGRAMS[name], 90, random_state=0))]
+        assert set(drawn) == {1, 2, 3}
+        assert min(map(drawn.count, (1, 2, 3))) > 15
+        assert {len(w) for w in words(P.traces(PROGRAMS[name], 20, lengths=(2, 3)))} == {2, 3}
+    keyed = P.traces(PROGRAMS["memory"], 40, inputs=[2])
+    assert all(key == 2 and key in table for table, key in (trace.source for trace in keyed))
+    assert {len(trace.source[0]) for trace in keyed} == {1, 2, 3}
+    traces = P.traces(PROGRAMS["turing"], 60, random_state=0, steps=(2, 20))
+    steps = [(trace.n_rows - 1) // 2 for trace in traces]
+    assert min(steps) <= 2
+    assert 12 < max(steps) <= 20
+    assert {trace.cut for trace in traces} == {True, False}
+    assert {t.n_rows for t in P.traces(PROGRAMS["turing"], 5, steps=(0, 0))} == {1}
+
+
+def test_machines_and_inputs_are_taken_in_turn():
+    inputs = [[0], [1], [0, 1]]
+    found = P.traces(DFA, 7, machines=[ZERO, STEP], inputs=inputs)
+    assert [trace.source[0] for trace in found] == [ZERO, STEP, ZERO, STEP, ZERO, STEP, ZERO]
+    assert words(found) == [*inputs, *inputs, [0]]
+    assert len(P.traces(DFA, machines=[ZERO, STEP], inputs=inputs)) == 3
+    assert len(P.traces(DFA)) == 25
+    assert words(P.traces(DFA, inputs=np.array([[0, 1], [1, 1]]))) == [[0, 1], [1, 1]]
+    assert [t.source[0] for t in P.traces(DFA, machines=iter([STEP, ZERO]))] == [STEP, ZERO]
+
+
+def test_all_traces_are_all_there_are():
+    everything = list(P.all_traces(DFA))
+    tables = {(t.source[0], tuple(t.source[1])) for t in everything}
+    assert tables == {
+        (P.DFA(np.reshape(table, (2, 2))), word)
+        for table in product(range(2), repeat=4)
+        for length in (1, 2, 3)
+        for word in product(range(2), repeat=length)
+    }
+    assert len(everything) == 16 * 14
+    for trace in everything[::7]:
+        dfa, word = trace.source
+        block = trace.schema.blocks["state"]
+        assert trace.completion[2::2, block].argmax(axis=1).tolist() == dfa.run(word)
+    for name, lengths, n_traces in (
+        ("one_hot", (3, 3), 16 * 8), ("fixed", (1, 3), 14), ("registers", (1, 1), 32),
+    ):  # fmt: skip
+        found = list(P.all_traces(PROGRAMS[name], lengths=lengths))
+        assert len(found) == len({trace.tokens.tobytes() for trace in found}) == n_traces
+    assert len(list(P.all_traces(PROGRAMS["memory"]))) == 144
+    assert words(P.all_traces(PROGRAMS["fixed"], lengths=(1, 1))) == [[0], [1]]
+
+
+# ---------------------------------------------------------------- what is refused
+
+LETTERS = (([0, 2], "[1]"), ([-1], "[0]"), ([0, True], "[1]"), ([1.0], "[0]"), ("01", "[0]"),
+           ([None], "[0]"), (3, ""))  # fmt: skip
+DFA2, BEAVER = P.DFA([[0, 1], [1, 0]]), P.machines.busy_beaver(2)
+REFUSED_RUNS = [
+    *((name, (DFA2, w), {}, f"word{at}") for name in ("registers", "one_hot") for w, at in LETTERS),
+    *(("fixed", (word,), {}, f"word{at}") for word, at in LETTERS),
+    *(("turing", (BEAVER, tape), {}, f"tape{at}") for tape, at in LETTERS),
+    *((name, (DFA2, [0] * 4), {}, "max_length") for name in ("registers", "one_hot")),
+    ("fixed", ([0] * 4,), {}, "max_length"),
+    ("turing", (BEAVER, [0] * 5), {}, "n_cells"),
+    ("registers", (P.DFA([[0, 1]] * 3), [0]), {}, "3 states"),
+    ("one_hot", (P.DFA([[0] * 4] * 2), [0]), {}, "4 letters"),
+    ("turing", (P.machines.busy_beaver(3), []), {}, "3 states"),
+    ("registers", (BEAVER, [0]), {}, "DFA"),
+    ("one_hot", ([[0, 1]], [0]), {}, "DFA"),
+    ("turing", (DFA2, [0]), {}, "TuringMachine"),
+    ("turing", (BEAVER,), {"max_steps": -1}, "max_steps"),
+    ("turing", (BEAVER,), {"max_steps": 2.0}, "max_steps"),
+    ("turing", (BEAVER,), {"position": 4}, "position"),
+    ("turing", (BEAVER,), {"position": -1}, "position"),
+    ("turing", (BEAVER,), {"state": 2}, "state"),
+    ("turing", (BEAVER,), {"overflow": "grow"}, "overflow"),
+    ("memory", ({}, 0), {}, "table"),
+    ("memory", ([1], 1), {}, "table"),
+    ("memory", ({1: 1}, 0), {}, "key 0"),
+    ("memory", ({1: 3}, 1), {}, "values[0]"),
+    ("memory", ({3: 1}, 3), {}, "keys[0]"),
+    ("memory", ({1: 1}, 1.0), {}, "key[0]"),
+]  # fmt: skip
+
+
+def test_wrong_input_is_refused_alike_by_all_ways_to_run():
+    compiled = {name: P.compile(program) for name, program in PROGRAMS.items()}
+    for name, arguments, options, word in REFUSED_RUNS:
+        for run in (
+            PROGRAMS[name].interpret, compiled[name].run, compiled[name].trace,
+            lambda *given, n=name, **options: compiled[n].run_batch([given], **options),
+        ):  # fmt: skip
+            with pytest.raises(PolyattnError) as refused:
+                run(*arguments, **options)
+            assert word in str(refused.value), (name, arguments, options)
+
+
+REFUSED = [
+    (lambda: DFA.schema.resize(n_cells=3), "n_cells"),
+    (lambda: P.associative_memory(0, 1), "n_keys"),
+    (lambda: P.universal_dfa(1, True, 1), "n_letters"),
+    (lambda: P.universal_dfa(1, 1, 0), "max_length"),
+    (lambda: P.universal_dfa(1, 1, 1, style="two_hot"), "style"),
+    (lambda: P.universal_turing_machine(1, 1, 1), "n_cells"),
+    (lambda: P.fixed_dfa(BEAVER, 3), "DFA"),
+    # traces
+    *((lambda f=f, v=v: f(DFA, lengths=v), "lengths") for f in (P.traces, P.all_traces)
+      for v in ((0, 3), (1, 4), (3, 1), (2,), 5, (1.5, 2))),
+    *((lambda v=v: P.traces(PROGRAMS["turing"], steps=v), "steps") for v in ((-1, 2), (3, 1), 5)),
+    (lambda: P.all_traces(PROGRAMS["turing"]), "all machines"),
+    (lambda: P.all_traces(PROGRAMS["memory"], lengths=(1, 1)), "lengths"),
+    (lambda: P.traces(P.compile(DFA)), "Program"),
+    *((lambda n=n, g=g: P.traces(PROGRAMS[n], **g), word) for n, g, word in [
+        ("one_hot", {"machines": [3]}, "DFA"),
+        ("one_hot", {"machines": [P.DFA([[0, 1], [1, 2], [0, 0]])]}, "3 states"),
+        ("one_hot", {"machines": ZERO}, "machines"),
+        ("one_hot", {"machines": []}, "machines"),
+        ("one_hot", {"inputs": []}, "inputs"),
+        ("one_hot", {"inputs": [[5]]}, r"word\[0\]"),
+        ("fixed", {"machines": [ZERO]}, "built in"),
+        ("memory", {"machines": [{}]}, "table"),
+        ("memory", {"machines": [{0: 1}], "inputs": [2]}, "key 2"),
+        ("memory", {"lengths": (1, 2)}, "lengths"),
+        ("one_hot", {"steps": (1, 2)}, "steps"),
+        ("one_hot", {"n_traces": 0}, "n_traces"),
+        ("one_hot", {"random_state": -1}, "random_state"),
+    ]),
+]  # fmt: skip
+
+
+def test_wrong_sizes_and_what_cannot_be_drawn_are_refused_by_their_names():
+    for make, word in REFUSED:
+        with pytest.raises(PolyattnError, match=word):
+            make()

@@ -1,0 +1,600 @@
+"""Programs as attention: what instructions mean, and what layers, runners and traces make of it."""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise, product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyattn as pa
+from polyattn.errors import InvalidInput, OutOfRange, PolyattnError
+
+P = pa.programs
+seeds = st.integers(0, 2**32 - 1)
+
+# ---------------------------------------------------------------- the sums that a program means
+#
+#     y[write] = sum over the values of all variables
+#                weight * sum_i z_i[read] z_i[match] * x[query]
+#
+# for tokens z_i of which x is the last.  A variable stands for the same value wherever it occurs;
+# where a step leads beyond the end of a line, or a place does not have the value, there is no
+# product.  Patterns are plain here: the name of an attribute and its arguments.
+
+
+class Prompts:
+    """An encoding of one's own: a run is given a prompt and a limit, and gives its tokens."""
+
+    sizes: dict[str, int] = {}  # noqa: RUF012 - a protocol's attribute
+
+    def task(self, prompt, limit):
+        return SimpleNamespace(prompt=prompt, limit=limit, read=lambda found: found, endless=False)
+
+
+STATE, CELL, TIME = P.symbols("state", 2), P.circle("cell", 3), P.line("time", 3)
+SCHEMA = P.Schema(
+    (
+        P.Attribute("flag"),
+        P.Attribute("count", rounding="integer"),
+        P.Attribute("state", (STATE,)),
+        P.Attribute("next", (P.names("move", "L", "R"), STATE.plus("HALT"))),
+        P.Attribute("key", (STATE, STATE), whole=("START",)),
+        P.Attribute("sum", (STATE,), rounding="integer"),
+        P.Attribute("pos", (TIME,)),
+        P.Attribute("end", (P.line("time", 4),)),
+        P.Attribute("cell", (CELL,)),
+        P.Attribute("dp", (CELL,), rounding="integer"),
+    ),
+    encoding=Prompts(),
+)
+ONE_HOT = [each for each in SCHEMA.attributes if each.rounding == "one_hot"]
+REGISTERS = [each for each in SCHEMA.attributes if each.rounding == "integer"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """An instruction: its kind, its fields (write, read, weight), and its other patterns."""
+
+    kind: str
+    fields: list
+    others: tuple
+    seen: int = 1
+
+    def built(self, schema):
+        def pattern(plain):
+            return getattr(schema, plain[0])(*plain[1])
+
+        others = [pattern(each) for each in self.others]
+        if self.kind == "if":
+            return P.IfThen(pattern(self.fields[0][0]), others[0], self.seen)
+        if self.kind == "both":
+            return P.Conjunction(pattern(self.fields[0][0]), *others)
+        fields = [replace(pattern(w) << pattern(r), weight=c) for w, r, c in self.fields]
+        return {"lookup": P.Lookup, "register": P.Register}[self.kind](fields, *others)
+
+    def products(self):
+        """(write, read, match, query, weight) of each product."""
+        for write, read, weight in self.fields:
+            if self.kind == "if":  # of the tokens that hold the same, those that the last is like
+                yield write, self.others[0], self.others[0], self.others[0], weight / self.seen
+            elif self.kind == "both":
+                yield write, self.others[0], self.others[1], self.others[1], weight
+            else:
+                yield write, read, *self.others, weight
+
+
+def sums(schema, lines, tokens):
+    """The output by atoms, exactly."""
+    written = dict.fromkeys(schema.atoms, Fraction(0))
+    for line in lines:
+        for *patterns, weight in line.products():
+            for known in assignments(schema, patterns):
+                places = [place(schema, each, known) for each in patterns]
+                if all(each in written for each in places):
+                    write, read, match, query = places
+                    held = sum(z.get(read, 0) * z.get(match, 0) for z in tokens)
+                    written[write] += Fraction(weight) * held * tokens[-1].get(query, 0)
+    return written
+
+
+def sorts_of(schema, plain):
+    return () if plain[1] == ("START",) else getattr(schema, plain[0]).sorts
+
+
+def assignments(schema, patterns):
+    """All values of all variables, more than any place can have."""
+    found = {}
+    for plain in patterns:
+        for argument, sort in zip(plain[1], sorts_of(schema, plain), strict=False):
+            if isinstance(argument, P.Variable):
+                size = 9 if sort.kind == "line" else sort.size
+                found.setdefault(argument.name, set()).update(range(size), sort.named)
+    for values in product(*found.values()):
+        yield dict(zip(found, values, strict=True))
+
+
+def place(schema, plain, known):
+    """The atom of a pattern, or something that is no atom."""
+    name, arguments = plain
+    if arguments == ("START",):
+        return name, "START"
+    parts = []
+    for argument, sort in zip(arguments, sorts_of(schema, plain), strict=True):
+        part = argument
+        if isinstance(argument, P.Variable):
+            part = known[argument.name]
+            if argument.offset and isinstance(part, str):
+                return None
+            part = part + argument.offset if argument.offset else part
+            part = part % sort.size if argument.offset and sort.kind == "circle" else part
+        parts.append(part)
+    return name, tuple(parts)
+
+
+def nearest(schema, written):
+    """The token: of one-hot attributes the first largest value above one half, else integers."""
+    token = {}
+    for each in schema.attributes:
+        block = {(each.name, value): written[each.name, value] for value in each.values}
+        if each.rounding == "integer":
+            token |= {atom: round(x) for atom, x in block.items() if round(x)}
+            continue
+        best = max(block, key=lambda atom: block[atom])
+        token |= {best: 1} if block[best] > Fraction(1, 2) else {}
+    return token
+
+
+def meant(schema, lines, prompt, limit):
+    """The tokens after a prompt; the last one may hold more than 64 bits do."""
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + limit:
+        tokens.append(nearest(schema, sums(schema, lines, tokens)))
+        if not tokens[-1] or any(abs(times) >= 2**63 for times in tokens[-1].values()):
+            break
+    return tokens[len(prompt) :]
+
+
+# ---------------------------------------------------------------- random programs and prompts
+
+WEIGHTS = (1.0, 1.0, -1.0, 2.0, 0.5, -0.5)
+LARGE = (1.0, -1.0, 0.5, 3.0, 0.1, 1 / 3, 2.0**30, 2.0**-30, 2.0**53, -1e17)
+SIZES = (1, -1, 2, -2)
+HUGE = (1, -1, 3, 2**26, -(2**27) + 1, 2**53, 2**53 + 1, 1 - 2**53, 2**62 + 1, 2**63 - 1)
+
+
+def names(*patterns):
+    return {a.name for each in patterns for a in each[1] if isinstance(a, P.Variable)}
+
+
+def random_pattern(rng, attributes=SCHEMA.attributes, only=None):
+    """A pattern; ``only`` names the variables that it may have."""
+    attribute = attributes[rng.integers(len(attributes))]
+    if attribute.whole and rng.random() < 0.5:
+        return attribute.name, ("START",)
+    arguments = []
+    for sort in attribute.sorts:
+        known = [n for n in (f"{sort.name}0", f"{sort.name}1") if only is None or n in only]
+        if not known or rng.random() < 0.15:
+            arguments.append(sort.parts[rng.integers(len(sort.parts))])
+        else:
+            step = int(rng.choice([0, 0, 1, -1, 2, -2, 3])) if sort.is_ordered else 0
+            arguments.append(P.Variable(known[rng.integers(len(known))], step))
+    return attribute.name, tuple(arguments)
+
+
+def random_fields(rng, others, attributes, weights):
+    found = []
+    for _ in range(rng.integers(1, 3)):
+        read = random_pattern(rng, attributes)
+        write = random_pattern(rng, only=names(read, *others))
+        found.append((write, read, float(rng.choice(weights))))
+    return found
+
+
+def random_line(rng, weights):
+    kind = rng.choice(["lookup", "lookup", "register", "if", "both"])
+    if kind == "lookup":
+        others = (random_pattern(rng), random_pattern(rng))
+        return Line(kind, random_fields(rng, others, SCHEMA.attributes, weights), others)
+    if kind == "register":
+        others = (str(rng.choice(["flag", "count"])), ()), random_pattern(rng)
+        return Line(kind, random_fields(rng, others, REGISTERS, weights), others)
+    others = (random_pattern(rng, ONE_HOT),)
+    if kind == "both":
+        others = (random_pattern(rng), *others)
+    write = random_pattern(rng, only=names(*others))
+    return Line(kind, [(write, None, 1.0)], others, int(rng.integers(1, 3)) if kind == "if" else 1)
+
+
+def random_program(rng, weights=WEIGHTS):
+    lines = [random_line(rng, weights) for _ in range(rng.integers(1, 4))]
+    return lines, P.Program(SCHEMA, [line.built(SCHEMA) for line in lines])
+
+
+def random_prompt(rng, sizes=SIZES):
+    """Tokens that hold most things, since otherwise most products are zero."""
+    tokens = []
+    for _ in range(rng.integers(1, 6)):
+        content = {}
+        for each in SCHEMA.attributes:
+            values = [each.values[i] for i in rng.permutation(len(each.values))[:2]]
+            if rng.random() < 0.85:
+                registers = {value: sizes[rng.integers(len(sizes))] for value in values}
+                content[each.name] = values[0] if each.rounding == "one_hot" else registers
+        tokens.append(SCHEMA.token(**content))
+    return tokens
+
+
+def interpreted(program, prompt, limit):
+    """What the interpreter gives; None where the assumption of an instruction does not hold."""
+    try:
+        return program.interpret(prompt, limit).tokens
+    except OutOfRange:
+        raise
+    except InvalidInput as error:
+        assert "assumes" in str(error)  # noqa: PT017 - any other error is a failure
+        return None
+
+
+@given(seeds)
+def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(seed):
+    rng, compared = np.random.default_rng(seed), 0
+    for _ in range(6):
+        lines, program = random_program(rng)
+        compiled, prompt, limit = P.compile(program), random_prompt(rng), int(rng.integers(1, 4))
+        expected = [float(each) for each in sums(SCHEMA, lines, prompt).values()]
+        output = compiled.layer(SCHEMA.encode(prompt).astype(float))
+        np.testing.assert_allclose(output, expected, rtol=0, atol=1e-12)
+        tokens = meant(SCHEMA, lines, prompt, limit)
+        assert compiled.decode(prompt, limit).tokens == tokens
+        others = [(random_prompt(rng), 3), (prompt, limit), (prompt, 0)]
+        batch = compiled.run_batch(others)
+        assert batch == [compiled.run(*each) for each in others]
+        assert (batch[1].tokens, batch[2].tokens) == (tokens, [])
+        assert interpreted(program, prompt, limit) in (tokens, None)
+        compared += any(tokens)
+    assert compared
+
+
+@given(seeds)
+def test_counts_and_weights_of_any_size_are_summed_exactly_or_refused(seed):
+    """Interpreter, run and batch give exact sums: sums in float64 would differ on most of these."""
+    rng = np.random.default_rng(seed)
+    for _ in range(6):
+        lines, program = random_program(rng, LARGE)
+        compiled, prompt = P.compile(program), random_prompt(rng, HUGE)
+        expected = meant(SCHEMA, lines, prompt, 3)
+        easy = random_prompt(rng)
+        ways = (
+            lambda c=compiled, p=prompt: c.decode(p, 3).tokens,
+            lambda c=compiled, p=prompt, e=easy: c.run_batch([(e, 0), (p, 3)])[1].tokens,
+            lambda c=program, p=prompt: interpreted(c, p, 3),
+        )
+        for number, way in enumerate(ways):
+            if all(abs(times) < 2**63 for token in expected for times in token.values()):
+                assert way() in (expected, expected if number < 2 else None)
+            elif number < 2:
+                with pytest.raises(OutOfRange, match=r"2\^"):
+                    way()
+
+
+@settings(max_examples=10)
+@given(seeds)
+def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
+    rng, path = np.random.default_rng(seed), tmp_path_factory.mktemp("p") / "program"
+    bare = replace(SCHEMA, encoding=None, stop=(SCHEMA.key(0, P.Variable("a")),))
+    program = P.Program(bare, [line.built(bare) for line in random_program(rng)[0]], "own")
+    compiled, prompt = P.compile(program), random_prompt(rng)
+    pa.save(compiled, path)
+    again = pa.load(path)
+    assert (again.schema, again.terms, again.name) == (bare, compiled.terms, "own")
+    assert again.decode(prompt, 4) == compiled.decode(prompt, 4)
+
+
+A, FLAG, AMOUNT = P.Variable("a"), SCHEMA.flag(), SCHEMA.sum
+GROWING = P.Program(
+    SCHEMA, [P.Register(AMOUNT(A) << AMOUNT(A), FLAG, FLAG), P.Lookup(FLAG << FLAG, FLAG, FLAG)]
+)
+
+
+def counts(*amounts):
+    return [SCHEMA.token(flag=(), sum={0: amount}) for amount in amounts]
+
+
+def every_runner(program):
+    compiled = P.compile(program)
+    return [
+        lambda *given: program.interpret(*given).tokens,
+        lambda *given: compiled.run(*given).tokens,
+        lambda *given: compiled.run_batch([(given[0], 1), given])[1].tokens,
+    ]
+
+
+def test_sums_pass_the_border_of_float64_and_stop_at_that_of_64_bits():
+    for run in every_runner(GROWING):
+        for prompt in (
+            counts(2**53, 1),
+            counts(2**61 + 1, -(2**61), 2**53),
+            counts(2**53, *[1] * 5),
+        ):
+            total = sum(token["sum", (0,)] for token in prompt)
+            assert run(prompt, 1)[0]["sum", (0,)] == total
+        # Each token holds the sum of all before it.
+        assert [token["sum", (0,)] for token in run(counts(1), 63)] == [2**i for i in range(63)]
+        with pytest.raises(OutOfRange, match="sum"):
+            run(counts(1), 64)
+        assert run(counts(1 - 2**63), 1)[0]["sum", (0,)] == 1 - 2**63
+    with pytest.raises(OutOfRange):
+        P.compile(GROWING).run(counts(2**63), 1)
+    # Odd sums, which float64 would round on the way: all counts so far, and how many tokens.
+    counting = P.Lookup(AMOUNT(0) << FLAG, FLAG, FLAG)
+    expected = [1]
+    while len(expected) < 61:
+        expected.append(sum(expected) + len(expected))
+    for run in every_runner(P.Program(SCHEMA, [*GROWING.instructions, counting])):
+        assert [token["sum", (0,)] for token in run(counts(1), 60)] == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("weight", "content"),
+    [
+        (1.0, {"state": 0, "sum": {0: 1, 1: 1}}),  # the first of two that are found as often
+        (0.5, {}),  # one half is not held, and rounds to even
+        (1.5, {"state": 0, "sum": {0: 2, 1: 2}}),
+        (-2.5, {"sum": {0: -2, 1: -2}}),
+    ],
+)
+def test_all_that_runs_rounds_alike(weight, content):
+    state, expected = SCHEMA.state, SCHEMA.token(**content)
+    fields = [replace(write(A) << state(A), weight=weight) for write in (state, AMOUNT)]
+    program = P.Program(SCHEMA, [P.Lookup(fields, FLAG, FLAG)])
+    for order in ((0, 1), (1, 0)):
+        prompt = [SCHEMA.token(flag=(), state=q) for q in order] + [SCHEMA.token(flag=())]
+        assert all(run(prompt, 1) == [expected] for run in every_runner(program))
+        output = P.compile(program).layer(SCHEMA.encode(prompt).astype(float))
+        assert SCHEMA.decode(SCHEMA.round(output)) == expected
+
+
+# ---------------------------------------------------------------- schemas
+
+
+@given(seeds)
+def test_tokens_and_rows_are_the_same_and_noise_is_rounded_away(seed):
+    rng = np.random.default_rng(seed)
+    tokens = random_prompt(rng)
+    rows = SCHEMA.encode(tokens)
+    assert [SCHEMA.decode(row) for row in rows] == [
+        {atom: token[atom] for atom in SCHEMA.atoms if atom in token} for token in tokens
+    ]
+    noisy = rows + rng.uniform(-0.24, 0.24, size=rows.shape)
+    np.testing.assert_array_equal(SCHEMA.round(noisy), rows)
+    # Any numbers: block by block the nearest, as the meaning of a token says.
+    written = rng.choice([0.0, 0.5, 0.6, 1.0, 1.5, -2.0, -0.5, 2.5], size=SCHEMA.n_dims)
+    amounts = dict(zip(SCHEMA.atoms, map(Fraction, written.tolist()), strict=True))
+    assert SCHEMA.decode(SCHEMA.round(written)) == nearest(SCHEMA, amounts)
+
+
+def test_blocks_names_and_values_of_coordinates():
+    assert [SCHEMA.coordinates[atom] for atom in SCHEMA.atoms] == [*range(SCHEMA.n_dims)]
+    assert sum((SCHEMA.atoms[block] for block in SCHEMA.blocks.values()), ()) == SCHEMA.atoms
+    assert SCHEMA.coordinate_names[SCHEMA.blocks["key"]][-2:] == ("key(1, 1)", "key(START)")
+    assert SCHEMA.next.values == tuple(product("LR", (0, 1, "HALT")))
+    assert (P.Attribute("flag").values, P.names("m", "L").parts) == (((),), ("L",))
+    assert SCHEMA.token(state=np.int64(1)) == SCHEMA.token(state=(1,)) == {("state", (1,)): 1}
+    assert SCHEMA.token(key="START", sum={0: 0, 1: -2}) == {("key", "START"): 1, ("sum", (1,)): -2}
+    shown = SCHEMA.show(SCHEMA.token(flag=(), key=(0, 1), sum={0: -1, 1: 2}))
+    assert shown == "flag key(0, 1) -sum(0) 2*sum(1)"
+    unit = SCHEMA.encode(SCHEMA.token(cell=p) for p in range(3))
+    np.testing.assert_array_equal(unit @ unit.T, np.eye(3))
+
+
+def test_schemas_are_resized_and_lines_keep_their_differences():
+    schema = replace(SCHEMA, encoding=None, stop=(SCHEMA.next("L", "HALT"),))
+    larger = schema.resize(state=5, time=9, cell=4)
+    sizes = [len(each.values) for each in larger.attributes]
+    assert sizes == [1, 1, 5, 2 * 6, 26, 5, 8, 9, 4, 4]
+    assert larger.stop[0].attribute == larger.next
+    assert larger.resize(state=2, time=4, cell=3) == schema
+    assert P.universal_dfa(2, 2, 3).schema.resize(n_states=4) == P.universal_dfa(4, 2, 3).schema
+
+
+def test_stop_rules_and_limits_end_runs():
+    t, pos, key = P.Variable("t"), SCHEMA.pos, SCHEMA.key
+    bare = [P.IfThen(pos(t + 1), when=pos(t))]
+    prompt = [SCHEMA.token(pos=0)]
+    for stop, length, stopped in (((), 3, True), ((pos(2),), 2, True), ((key(0, A),), 3, True)):
+        compiled = P.compile(P.Program(replace(SCHEMA, stop=stop), bare))
+        for limit in range(6):
+            found = compiled.decode(prompt, limit)
+            assert len(found.tokens) == min(limit, length)
+            assert found.stopped == (stopped and limit >= length)
+            assert compiled.run_batch([(prompt, limit), (prompt, 1)])[0] == found
+    schema = replace(SCHEMA, stop_without=("pos", "key"))
+    both = [*bare, P.IfThen(SCHEMA.state(A), when=SCHEMA.state(A), seen=1)]
+    compiled = P.compile(P.Program(schema, both))
+    found = compiled.decode([schema.token(pos=1, state=0)], 5)
+    assert found.tokens == [schema.token(pos=2, state=0), schema.token(state=0)]
+    assert found.stopped
+    assert compiled.run_batch([([schema.token(pos=1, state=0)], 5)])[0] == found
+
+
+def test_a_program_of_ones_own_follows_a_list_to_its_end():
+    nodes = P.symbols("node", 6)
+    node = P.Attribute("node", (nodes,))
+    link, at = (P.Attribute(name, (nodes.plus("NIL"),)) for name in ("link", "at"))
+    schema = P.Schema((node, link, at), stop=(at("NIL"),))
+    i, j = P.variables("i j")
+    program = P.Program(schema, [P.Lookup(at(j) << link(j), match=node(i), query=at(i))], "list")
+    compiled, order = P.compile(program), [3, 0, 5, 1, "NIL"]
+    cells = [schema.token(node=a, link=b) for a, b in pairwise(order)]
+    found = compiled.decode([*cells[::-1], schema.token(at=3)], 10)
+    assert (found.tokens, found.stopped) == ([schema.token(at=each) for each in order[1:]], True)
+    ring = [schema.token(node=0, link=1), schema.token(node=1, link=0), schema.token(at=0)]
+    assert len(compiled.decode(ring, 7).tokens) == 7
+    assert compiled.n_heads == 1
+    # What cancels leaves no head.
+    fields = [at(j) << link(j), -(at(j) << link(j))]
+    nothing = P.compile(P.Program(schema, [P.Lookup(fields, node(i), at(i))]))
+    assert nothing.n_heads == 0
+    assert not nothing.layer.coef.any()
+    assert nothing.decode(ring, 3).tokens == [{}]
+
+
+def test_assumptions_are_checked_by_the_interpreter():
+    state, key, cell, token = SCHEMA.state, SCHEMA.key, SCHEMA.cell, SCHEMA.token
+    q, p = P.variables("q p")
+    for seen in (1, 2, 3):
+        program = P.Program(SCHEMA, [P.IfThen(cell(0), when=state(q), seen=seen)])
+        if seen == 2:
+            assert program.interpret([token(state=1)] * 2, 1).tokens == [token(cell=0)]
+            continue
+        with pytest.raises(InvalidInput, match=rf"assumes that {seen} .* 2 do"):
+            program.interpret([token(state=1)] * 2, 1)
+    program = P.Program(SCHEMA, [P.Conjunction(SCHEMA.dp(p), state(q), cell(p))])
+    both = token(state=1, cell=0)
+    assert program.interpret([token(cell=0), both], 1).tokens == [token(dp={0: 1})]
+    for prompt, n_tokens in (
+        ([token(state=0, cell=0), both], 2), ([both, both], 2), ([both, token(cell=0)], 1)
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=rf"assumes .* {n_tokens} tokens do"):
+            program.interpret(prompt, 1)
+    assert key("START") == key("START") != key(q, q)
+
+
+# ---------------------------------------------------------------- what is refused
+
+S3, L2 = P.symbols("state", 3), P.symbols("letter", 2)
+flag, pos = P.Attribute("flag"), P.Attribute("pos", (P.line("time", 4),))
+state, letter = P.Attribute("state", (S3,)), P.Attribute("letter", (L2,))
+key = P.Attribute("key", (S3, L2), whole=("START",))
+total = P.Attribute("total", (S3,), rounding="integer")
+small, large = (P.Attribute(f"c{n}", (P.circle("cell", n),)) for n in (3, 5))
+stranger = P.Attribute("stranger", (S3,))
+OTHER = P.Schema((flag, pos, state, letter, key, total, small, large))
+t, q, r, x, p = P.variables("t q r x p")
+found = state(r) << state(r)
+AT = {"match": key(q, x), "query": key(q, x)}
+FINE = P.Program(OTHER, [P.Lookup(found, **AT)])
+
+
+def weighted(weight):
+    return P.Lookup(replace(found, weight=weight), **AT)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "words"),
+    [
+        ((), ["no instructions"]),
+        ((None, 3, P.Lookup), ["1: None", "2: 3", "3: .*Lookup"]),
+        # attributes, values, variables
+        ((P.Lookup(stranger(r) << state(r), **AT),), ["'stranger'"]),
+        ((P.Lookup(state(r) << P.Attribute("state", (L2,))(r), **AT),), ["another", "a letter"]),
+        ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
+        ((P.Lookup(found, match=key("STRAT"), query=key("START")),), [r"key\(STRAT\)"]),
+        ((P.Lookup(state(3) << state("HALT"), **AT),), ["3 in", "'HALT' in"]),
+        ((P.Lookup(state(-1) << state(1.5), **AT),), ["-1 in", "1.5 in"]),
+        ((P.Lookup(state([0]) << state(r), **AT),), [r"\[0\] in", "r in"][:1]),
+        ((P.Lookup(found, match=letter(r), query=letter(x)),), ["r is a state"]),
+        ((P.Lookup(found, match=key(q, q), query=key(q, x)),), ["q is a state"]),
+        ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
+        ((P.Lookup(state(r + 1) << state(r), match=letter(x - 1), query=letter(x)),),
+         [r"r\+1 in", "x-1 in"]),
+        ((P.Lookup(key(q, x) << state(q), match=pos(t), query=pos(t)),), ["x in key"]),
+        # weights
+        ((weighted(0.0), weighted(np.nan), weighted("2"), weighted(2**53 + 1)),
+         ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
+        # what one layer cannot join, or an instruction cannot take
+        ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
+        ((P.Lookup(found, match=key(q, x), query=None),), ["query"]),
+        ((P.Copy(found, **AT),), ["no position"]),
+        ((P.Copy(found, match=pos(t), query=pos(p)),), ["no position"]),
+        ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
+        ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
+        ((P.Register(state(r) << total(r), flag=flag, given=(state(q),)),), ["flag", "given"]),
+        ((P.IfThen(pos(t + 1), when=pos(t), seen=0),), ["got 0"]),
+        ((P.IfThen(pos(t + 1), when=pos(t), seen=1.5),), ["got 1.5"]),
+        ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
+        ((P.IfThen(3, when=pos),), ["write", "when"]),
+        ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
+        ((P.Conjunction(key(q, x), "state", 0),), ["first", "second"]),
+        ((P.Conjunction(state(q), state(q), total(r)),), [r"total\(r\)"]),
+        ((P.IfThen(pos(t + 1), when=pos(t), where=(t, 0)),), ["where"]),
+        ((P.Lookup(state(r), **AT), P.Lookup([found, state(r)], **AT)), ["1: ", "2: "]),
+        ((P.Lookup([], **AT), P.Lookup(state(r) << 3, **AT)), ["1: .*no fields", "2: read"]),
+        # all at once
+        ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
+          P.Copy(found, match=key(q), query=key(q, x))), ["2: ", "3: copying", r"3: key\(q\)"]),
+    ],
+)  # fmt: skip
+def test_a_program_is_refused_with_all_its_reasons(instructions, words):
+    with pytest.raises(P.ProgramRefused, match="the program") as refused:
+        P.compile(P.Program(OTHER, instructions, "the program"))
+    reasons = refused.value.reasons
+    assert len(reasons) == len(words), reasons
+    for word, reason in zip(words, sorted(reasons, key=lambda each: each[:14]), strict=True):
+        assert any(re.search(word, each) for each in reasons), (word, reasons)
+        assert reason in str(refused.value)
+    assert isinstance(refused.value, InvalidInput)
+
+
+def test_a_stop_rule_that_never_matches_is_refused_and_what_is_fine_is_not():
+    schema = P.Schema((state, key), stop=(state(7), key(q)))
+    with pytest.raises(P.ProgramRefused) as refused:
+        P.compile(P.Program(schema, FINE.instructions))
+    assert len(refused.value.reasons) == 2
+
+    fine = P.Lookup([found, -(letter(t) << letter(t))], **AT)
+    assert P.compile(P.Program(OTHER, [fine])).n_heads == 1
+
+
+REFUSED_PARTS = [
+    (lambda: P.compile("program"), "Program"),
+    (lambda: P.Program("schema", []), "schema"),
+    (lambda: P.Program(OTHER, P.Lookup(found, **AT)), "instructions"),
+    (lambda: P.Schema(()), "at least one attribute"),
+    (lambda: P.Schema((state, state)), "different names"),
+    (lambda: P.Schema((state,), stop=(letter(0),)), "letter"),
+    (lambda: P.Schema((state,), stop_without=("letter",)), "letter"),
+    *((lambda n=name: P.Schema((P.Attribute(n),)), name) for name in ("token", "stop", "blocks")),
+    (lambda: P.Attribute("two words"), "two words"),
+    (lambda: P.Attribute("a", S3), "sorts"),
+    (lambda: P.Attribute("a", (), ("X", "X")), "X"),
+    (lambda: P.Attribute("a", rounding="half"), "rounding"),
+    *((lambda n=n: P.symbols("s", n), "'s'|size") for n in (0, -1, 2.0)),
+    (lambda: P.names("s"), "size|'s'"),
+    (lambda: P.names("s", "a", "a"), "'s'"),
+    (lambda: P.symbols("s", 2, landmarks=3), "landmarks"),
+    (lambda: P.Sort("s", "heap", 2), "kind"),
+    (lambda: OTHER.token(colour=1), "colour"),
+    *((lambda v=v: OTHER.token(state=v), "state") for v in (3, [0], np.nan, {0: 1, 1: 1}, {0: -1})),
+    (lambda: OTHER.token(key=(0,)), "key"),
+    (lambda: OTHER.token(total={0: 0.5}), "total"),
+    (lambda: OTHER.encode([{("colour", (1,)): 1}]), "colour"),
+    (lambda: P.compile(FINE).decode([{("colour", (0,)): 1}], 1), "colour"),
+    (lambda: P.compile(FINE).decode([], 1), "prompt"),
+    (lambda: OTHER.resize(colour=3), "colour"),
+    (lambda: OTHER.resize(time=0), "time"),
+    (lambda: FINE.interpret(1), "encoding"),
+    (lambda: P.traces(FINE), "encoding"),
+    (lambda: P.compile(FINE).run(1), "encoding"),
+    *((lambda v=v: OTHER.round(np.full(OTHER.n_dims, v)), "total") for v in (1e25, -(2.0**63))),
+    (lambda: OTHER.round(np.full(OTHER.n_dims, np.nan)), "total"),
+]  # fmt: skip
+
+
+def test_wrong_parts_are_refused_by_their_names():
+    for make, word in REFUSED_PARTS:
+        with pytest.raises(PolyattnError, match=word):
+            make()
+
+
+def test_variables_go_whole_steps():
+    assert (t + 2 - 3).offset == -1
+    for steps in (1.5, "1", None):
+        with pytest.raises(TypeError):
+            t + steps
