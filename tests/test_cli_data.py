@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import polyattn as pa
-from oracle import parsed, printed, refused
+from oracle import parsed, printed, refused, wrong_uses
 
 RNG = np.random.default_rng(0)
 LENGTHS = RNG.integers(2, 6, 30)
@@ -32,8 +32,9 @@ STORED = {
 }  # fmt: skip
 
 
-def padded(sequences, fill=np.nan):
+def padded(sequences):
     first = sequences[0]
+    fill = "" if first.dtype.kind == "U" else np.nan
     made = np.full((len(sequences), 6, *first.shape[1:]), fill, first.dtype)
     for i, each in enumerate(sequences):
         made[i, : len(each)] = each
@@ -43,26 +44,13 @@ def padded(sequences, fill=np.nan):
 def store(mode, Y, weights=None):
     """Everything of STORED: the rows of tables stand backwards in time, times begin at 5."""
     flat = Y if mode == "last" else np.concatenate(Y)
-    fill = "" if flat.dtype.kind == "U" else np.nan
     more = {} if weights is None else {"weights": weights}
-    Y_padded = Y if mode == "last" else padded(Y, fill)
+    Y_padded = Y if mode == "last" else padded(Y)
     np.savez("padded.npz", X=padded(X), Y=Y_padded, lengths=LENGTHS, **more)
     np.savez("packed.npz", X=np.concatenate(X), Y=flat, offsets=OFFSETS, **more)
     for i, part in enumerate((slice(0, 11), slice(11, 30))):
-        some = {name: each[part] for name, each in more.items()}
-        np.savez(
-            f"part-{i}.npz", X=padded(X)[part], Y=Y_padded[part], lengths=LENGTHS[part], **some
-        )
-    frame = frame_of(mode, flat, weights)
-    frame.to_csv("table.csv", index=False)
-    frame.to_parquet("table.parquet")
-    early = frame["id"] < "run-14"
-    frame[early].to_csv("half-0.csv", index=False)
-    frame[~early].to_csv("half-1.csv", index=False)
-    return frame
-
-
-def frame_of(mode, flat, weights=None):
+        of_part = {"X": padded(X), "Y": Y_padded, "lengths": LENGTHS} | more
+        np.savez(f"part-{i}.npz", **{name: each[part] for name, each in of_part.items()})
     frame = pd.DataFrame({
         "id": np.repeat([f"run-{i:02d}" for i in range(30)], LENGTHS),
         "time": np.concatenate([np.arange(n) + 5 for n in LENGTHS]),
@@ -70,8 +58,13 @@ def frame_of(mode, flat, weights=None):
         "y": (np.repeat(flat, LENGTHS, axis=0) if mode == "last" else flat).ravel(),
         "w": np.repeat(np.ones(30) if weights is None else weights, LENGTHS),
     })  # fmt: skip
-    order = np.lexsort((-frame["time"], frame["id"]))
-    return frame.iloc[order]
+    frame = frame.sort_values(["id", "time"], ascending=[True, False])
+    frame.to_csv("table.csv", index=False)
+    frame.to_parquet("table.parquet")
+    early = frame["id"] < "run-14"
+    frame[early].to_csv("half-0.csv", index=False)
+    frame[~early].to_csv("half-1.csv", index=False)
+    return frame
 
 
 def of_rows(found):
@@ -286,7 +279,7 @@ def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
     assert first["risk"] == pytest.approx(pa.fit(X, NUMBERS["last"]).risk)
     for other, word in (
         (("fit", "part-0.npz", *command[2:]), "part-1.npz"), ((*command, "--bias"), "kept"),
-        (("certify", *command[1:]), "kept"), (("fit", "half-*.csv", *command[2:]), "--tokens"),
+        (("certify", *command[1:]), "kept"),
     ):  # fmt: skip
         refused(run(*other), word)
     np.savez("part-0.npz", X=np.ones((30, 4, 2)), Y=np.ones((30, 1)))
@@ -330,54 +323,47 @@ def test_a_table_without_columns_is_answered_by_a_command_that_runs(run):
     assert "For example" not in run("fit", "odd.csv").stderr
 
 
+C = " ".join(COLUMNS)
+LABELLED = f"{C} --targets y --classify"
+OWN_NAMES = "--sequence a; --order a; --tokens a; --weight a"
+MISUSES = {
+    f"fit table.csv {C}": "- --targets; --targets y - --classify; --targets gone - gone; "
+    "--targets y,load --classify - 2 targets",
+    f"fit table.csv {LABELLED}": "--workers 2; --explain",
+    "fit table.csv": "--targets y - --tokens; --tokens speed --targets load - --sequence",
+    f"fit half.parquet {LABELLED}": "- 0.5",
+    f"fit one.parquet {LABELLED}": "- one",
+    f"fit none.parquet {LABELLED}": "- 'y'",
+    f"fit empty.csv {LABELLED}": "- run-07",
+    f"audit c.safetensors new.csv {C} --targets y": "- ['new']",
+    f"predict c.safetensors table.csv {C} -o o.npy": "--probabilities",
+    "predict c.safetensors named.csv --sequence label --tokens speed,load -o o.csv": "- label",
+    f"predict m.safetensors scattered.csv {C}": "-o o.npy - twice; -o o.parquet - twice",
+    f"learning-curve scattered.csv {C} --targets w": "- twice",
+    "predict m.safetensors -o o.npy plain.npz": "plain.npz - twice; link.npz - twice; "
+    "gone.npz - gone.npz; table.csv - table.csv; wide.npz - wide.npz",
+    "fit plain.npz": f"m.safetensors - m.safetensors; {OWN_NAMES}",
+    "fit part-*.npz": f"--targets y; {OWN_NAMES}",
+}
+
+
 def test_misuses_of_tables_name_the_option_or_the_place(run):
     frame = store("last", LABELS["last"])
     pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
-    labels = (*COLUMNS, "--targets", "y")
-    assert run("fit", "table.csv", *labels, "--classify", "-o", "c.safetensors").exit_code == 0
+    classifier = run("fit", "table.csv", *LABELLED.split(), "-o", "c.safetensors")
+    assert classifier.exit_code == 0
     frame.assign(y=frame["y"].replace("calm", "new")).to_csv("new.csv", index=False)
     frame.assign(y=frame["y"].where(frame["id"] != "run-07", "")).to_csv("empty.csv", index=False)
     for name, value in (("half", 0.5), ("one", "one"), ("none", None)):
         frame.assign(y=value).to_parquet(f"{name}.parquet")
     frame.rename(columns={"id": "label"}).to_csv("named.csv", index=False)
-    split = frame.iloc[np.argsort(frame["time"], kind="stable")]
-    split.to_csv("scattered.csv", index=False)
+    frame.sort_values("time").to_csv("scattered.csv", index=False)
     np.savez("wide.npz", X=np.ones((2, 3, 5)), Y=np.ones(2))
     np.savez("plain.npz", X=np.ones((2, 3, 2)), Y=np.ones(2))
     os.symlink("plain.npz", "link.npz")
-    write = ("-o", "o.npy")
-    for command, *words in (
-        (("fit", "table.csv", *labels), "'y'", "--classify"),
-        (("fit", "table.csv", *COLUMNS), "--targets", "y"),
-        (("fit", "table.csv", "--tokens", "speed", "--targets", "load"), "--sequence"),
-        (("fit", "table.csv", *COLUMNS, "--targets", "gone"), "gone"),
-        (("fit", "table.csv", "--targets", "y"), "--tokens"),
-        (("fit", "half.parquet", *labels, "--classify"), "0.5"),
-        (("fit", "one.parquet", *labels, "--classify"), "one"),
-        (("fit", "none.parquet", *labels, "--classify"), "y"),
-        (("fit", "empty.csv", *labels, "--classify"), "run-07"),
-        (("fit", "table.csv", *COLUMNS, "--targets", "y,load", "--classify"), "2"),
-        (("fit", "table.csv", *labels, "--classify", "--workers", 2), "leave --workers out"),
-        (("audit", "c.safetensors", "new.csv", *labels), "new", "busy"),
-        (("predict", "c.safetensors", "table.csv", *COLUMNS, *write, "--probabilities"), "--loss"),
-        (("predict", "c.safetensors", "named.csv", "--sequence", "label", "--order", "time",
-          "--tokens", "speed,load", "-o", "o.csv"), "label"),
-        (("predict", "m.safetensors", "scattered.csv", *COLUMNS, *write), "run-", "twice"),
-        (("learning-curve", "scattered.csv", *COLUMNS, "--targets", "w"), "run-", "twice"),
-        (("predict", "m.safetensors", "plain.npz", "plain.npz", *write), "twice"),
-        (("predict", "m.safetensors", "plain.npz", "link.npz", *write), "twice"),
-        (("predict", "m.safetensors", "plain.npz", "gone.npz", *write), "gone.npz"),
-        (("predict", "m.safetensors", "plain.npz", "table.csv", *write), "table.csv"),
-        (("predict", "m.safetensors", "plain.npz", "wide.npz", *write), "wide.npz", "5"),
-        (("fit", "plain.npz", "m.safetensors"), "m.safetensors"),
-        (("fit", "plain.npz", "part-0.npz", "--targets", "Y.npy"), "--targets"),
-        *((("fit", "plain.npz", option, "a"), option)
-          for option in ("--sequence", "--order", "--tokens", "--weight")),
-        *((("fit", "part-*.npz", option, "a"), option)
-          for option in ("--sequence", "--order", "--tokens", "--weight")),
-    ):  # fmt: skip
-        refused(run(*command), *words)
-    assert not Path("o.npy").exists()
+    for command, word in wrong_uses(MISUSES):
+        refused(run(*command), word)
+    assert not list(Path().glob("o.*"))
 
 
 @pytest.mark.parametrize("line", [2, 40, 5000])
@@ -389,7 +375,7 @@ def test_a_text_among_numbers_is_named_by_file_line_and_column(line, run):
     refused(run(*given), "bad.csv", f"line {line}:", "load", "3,5")
 
 
-def test_names_with_commas_and_brackets(run):
+def test_names_with_commas_and_brackets_and_in_progress(run, monkeypatch):
     frame = store("last", NUMBERS["last"]).rename(columns={"speed": "a,b"})
     frame.to_csv("table[1].csv", index=False)
     pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
@@ -398,17 +384,12 @@ def test_names_with_commas_and_brackets(run):
         assert run(*start, *tokens, "-o", "p.npy").exit_code == 0
         assert np.allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
     refused(run(*start, "--tokens", "a,b,load", "-o", "p.npy"), "'a'")
-
-
-def test_progress_names_the_file(run, monkeypatch):
-    store("last", NUMBERS["last"])
-    pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
+    # Progress names the file, and a pipe gets none.
+    parts = ("predict", "m.safetensors", "part-*.npz", "-o", "p.npy")
+    assert run(*parts).stderr == ""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    ended = run("predict", "m.safetensors", "part-*.npz", "-o", "p.npy", "--json")
-    assert "part-" in ended.stderr
-    monkeypatch.delenv("FORCE_COLOR")
-    assert run("predict", "m.safetensors", "part-*.npz", "-o", "p.npy").stderr == ""
+    assert "part-" in run(*parts, "--json").stderr
 
 
 # workers
@@ -445,9 +426,8 @@ def test_workers_give_the_answers_of_one_process(run):
         np.savez("part-1.npz", **broken)
         message = run("fit", "part-*.npz")
         refused(message, "part-1.npz", "NaN", 3)
-        assert (
-            run("fit", "part-*.npz", "--dask", cluster.scheduler_address).stderr == message.stderr
-        )
+        by_workers = run("fit", "part-*.npz", "--dask", cluster.scheduler_address)
+        assert by_workers.stderr == message.stderr
     store("last", NUMBERS["last"])
     assert next(answers("--workers", "1")) == alone[0]
     refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")

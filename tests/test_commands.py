@@ -17,7 +17,7 @@ import click
 import pytest
 
 from oracle import parsed, printed, refused
-from pages import OPTIONAL, PAGES, ROOT, blocks, commands, commands_of, name_of, read, run_page
+from pages import OPTIONAL, PAGES, ROOT, blocks, commands_of, name_of, read, run_page
 from polyattn.cli.main import cli, main
 
 LEFT_OUT = {
@@ -45,13 +45,12 @@ TARGETS = set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
 EXTRAS = set(tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"])
 
 
-def run_in_tests(page):
-    """README.md in every run of the tests; the others take a minute together."""
-    marks = () if page == ROOT / "README.md" else pytest.mark.slow
-    return pytest.param(page, marks=marks, id=name_of(page))
-
-
 WITH_CODE = [page for page in PAGES if blocks(read(page)) and page not in OPTIONAL]
+# README.md in every run of the tests; the others take a minute together.
+RUN = [
+    pytest.param(page, id=name_of(page), marks=[] if page.name == "README.md" else pytest.mark.slow)
+    for page in WITH_CODE
+]
 
 
 def nowhere(words):
@@ -86,7 +85,7 @@ def unknown_to_click(group, arguments):
     return [word for word in rest if re.match(r"--?[a-z]", word) and word not in options]
 
 
-@pytest.mark.parametrize("page", [*map(run_in_tests, WITH_CODE)])
+@pytest.mark.parametrize("page", RUN)
 def test_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(read(page), str(page), left_out=LEFT_OUT)
@@ -112,27 +111,20 @@ def test_commands_are_found_and_what_is_left_out_is_printed():
     every = {command.text for page in PAGES for command in commands_of(read(page))}
     assert set(LEFT_OUT) - every == set()
     assert len(every - set(LEFT_OUT)) >= 30
-    assert all(page in PAGES and blocks(read(page)) for page in OPTIONAL)
-    [block] = blocks("```console\n$ polyattn fit 'my data.npz'  # first\n```\n")
-    assert [command.words for command in commands(block)] == [("polyattn", "fit", "my data.npz")]
     [script] = entry_points(group="console_scripts", name="polyattn")
     assert script.load() is main
 
 
 def test_a_page_that_does_not_run_is_found(tmp_path, monkeypatch):
-    """Negative control, with the line of the page; a failure may be what the page says."""
+    """Negative control, with the line of the page."""
     monkeypatch.chdir(tmp_path)
     for line, message in {
         "polyattn show nothing.safetensors": "page.md:4: polyattn show nothing.safetensors: 1",
         "polyattn program list  # exit code 3": "page.md:4: polyattn program list: 0",
-        "polyattn program list --no-such-option": "page.md:4: .*: 2",
         "curl https://example.org": "page.md:4: .* only polyattn is run",
     }.items():
         with pytest.raises(AssertionError, match=message):
             run_page(f"# Title\n\n```sh\n{line}\n```\n", "page.md")
-    page = "```python\nfrom pathlib import Path\n\nPath('a.json').write_text('{}')\n```\n"
-    page += "```sh\n# a comment\npolyattn show a.json  # exit code 1\n```\n"
-    run_page(page, "page.md")
     with pytest.raises(AssertionError) as failure:
         run_page("text\n\n```python\na = 1\n```\n\n```python\nassert a == 2\n```\n", "page.md")
     assert failure.traceback[-1].lineno + 1 == 8
@@ -164,7 +156,7 @@ def test_adam_stands_beside_the_closed_form(run):
     # The first step beyond the limit is the last, however long a busy machine takes for it.
     *before, end = adam["curve"]["seconds"]
     assert max(before) < 0.5 <= end == adam["seconds"]
-    assert len(adam["curve"]["errors"]) == len(before) + 1 > 1
+    assert len(adam["curve"]["errors"]) == len(before) + 1
     assert adam["validation_error"] > figures["closed_form"]["validation_error"]
 
 
@@ -172,10 +164,9 @@ def test_adam_stands_beside_the_closed_form(run):
 @pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("matplotlib", "plots")])
 def test_the_demo_runs_without_what_is_optional(package, extra, run, monkeypatch):
     """The figures are printed; Adam needs torch, and the page matplotlib."""
-    for name in [name for name in sys.modules if name.split(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.startswith("polyattn_papers.baselines")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in list(sys.modules):
+        if name.split(".")[0] == package or name.startswith("polyattn_papers.baselines"):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     more = () if package == "torch" else ("--no-adam",)
     printed(run("demo", *more, "-o", "page.html"), "Identifiable", f"polyattn[{extra}]")
