@@ -269,6 +269,26 @@ def test_show_opens_every_kind_of_file(kind, run):
         assert np.array_equal(weights["value"], thing.layer.value)
 
 
+PREDICTING = ("layer", "softmax layer", "queries", "linearised", "regressor", "classifier")
+
+
+@pytest.mark.parametrize("kind", PREDICTING)
+def test_predict_and_audit_take_every_kind_of_model(kind, files):
+    thing = SHOWN[kind]()
+    pa.save(thing, "thing")
+    assert files("predict", "thing", "data.npz", "-o", "p.npy").exit_code == 0
+    layer = thing.layer if kind in {"queries", "linearised"} else thing
+    expected = layer.predict(X) if hasattr(layer, "predict") else layer(X)
+    np.testing.assert_allclose(np.load("p.npy").ravel(), np.ravel(expected), rtol=1e-9)
+    if kind in {"layer", "regressor", "classifier"}:
+        judged = getattr(thing, "result_", thing)
+        # Two classes are judged by squared error of the difference of their indicators.
+        numbers = 2.0 * LABELS[:, None] - 1 if kind == "classifier" else Y
+        np.savez("data.npz", X=X, Y=LABELS if kind == "classifier" else Y)
+        audit = parsed(files("audit", "thing", "data.npz", "--json"))
+        assert audit["risk"] == pytest.approx(pa.audit(judged, X, numbers).risk)
+
+
 def test_show_tells_data_checkpoints_and_reproductions_apart(files):
     found = parsed(files("show", "data.npz", "--json"))
     assert found["arrays"]["X"] == {"shape": [90, 5, 2], "dtype": "float64"}
@@ -351,6 +371,7 @@ MISUSES = {
     "predict layer.safetensors context.npz -o o.npy": "- context",
     "audit layer.safetensors context.npz": "- context",
     "audit sums.safetensors data.npz": "- sums.safetensors",
+    "audit softmax.safetensors": "weights_only.npz - weights; X.npy --domain boolean - --domain",
     "report layer.safetensors": "--tokens a; --machine bb2; --input 1",
     "learning-curve data.npz": "--train-sizes 4,400; --n-repeats 1; --decay loo; "
     "--test-data gone.npz - gone.npz; --mode full - token",
@@ -377,6 +398,8 @@ def test_misuses_are_one_line_that_names_the_option(files):
     np.savez("weighted.npz", X=X, Y=Y, weights=WEIGHTS)
     np.savez("context.npz", X=X, Y=Y, context=X)
     np.savez("wide.npz", X=np.ones((2, 3, 4)))
+    np.savez("weights_only.npz", X=X, weights=WEIGHTS)
+    pa.save(SOFTMAX, "softmax.safetensors")
     for code, table in ((1, MISUSES), (2, WRONG_USAGE)):
         for command, word in wrong_uses(table):
             refused(files(*command), word, code=code)

@@ -285,6 +285,13 @@ def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
     np.savez("part-0.npz", X=np.ones((30, 4, 2)), Y=np.ones((30, 1)))
     refused(run(*command), "part-0.npz")
     assert Path("kept").read_bytes() == before
+    # Two files of arrays are gone through in chunks, too.
+    np.save("X.npy", padded(X)[:, :2])
+    np.save("Y.npy", NUMBERS["last"])
+    arrays = ("fit", "X.npy", "--targets", "Y.npy", "--json")
+    assert parsed(run(*arrays, "--checkpoint", "own"))["risk"] == pytest.approx(
+        parsed(run(*arrays))["risk"]
+    )
     Path("else").write_text("something else")
     refused(run("fit", "part-*.npz", "--checkpoint", "else"), "else")
     assert Path("else").read_text() == "something else"
