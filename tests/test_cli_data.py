@@ -300,11 +300,17 @@ def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
 def test_verbs_in_memory_read_all_files_or_say_that_they_do_not_fit(run, monkeypatch):
     store("last", NUMBERS["last"])
     pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
-    curve = ("learning-curve", "--train-sizes", "12,20", "--n-repeats", "2", "--json")
+    options = "--train-sizes 12,20 --n-repeats 2 --ridge 0.1 --seed 1 --mean"
+    curve = ("learning-curve", *options.split(), "--json")
     targets = (*COLUMNS, "--targets", "y")
+    given = {"n_repeats": 2, "ridge": 0.1, "random_state": 1, "form": pa.Form(mean=True)}
+    expected = pa.learning_curve(X, NUMBERS["last"], [12, 20], **given)
     one = parsed(run(*curve, "packed.npz"))
-    assert one["curve"] == pa.learning_curve(X, NUMBERS["last"], [12, 20], n_repeats=2).table()
+    assert one["curve"] == expected.table()
     assert parsed(run(*curve, "part-*.npz")) == one == parsed(run(*curve, "table.csv", *targets))
+    assert run(*curve, "packed.npz", "-o", "c.safetensors").exit_code == 0
+    assert pa.load("c.safetensors").table() == expected.table()
+    refused(run("report", "c.safetensors", "packed.npz"), "X")
     tested = ("--test-data", "part-0.npz", "--test-data", "part-1.npz")
     assert parsed(run(*curve, "packed.npz", *tested))["n_test"] == 30
     page = ("report", "m.safetensors", "half-*.csv", *targets, "-o", "page.html", "--json")

@@ -58,20 +58,20 @@ def nowhere(words):
     program, *arguments = words
     if program == "make":
         return [target for target in arguments if target not in TARGETS]
-    if program == "python" and arguments[0] == "-m":
-        return [] if find_spec(arguments[1]) else [arguments[1]]
-    if program in {"python", ".venv/bin/pytest"}:
-        files = [word for word in arguments if "/" in word and not word.startswith("docs/")]
-        return [word for word in files if not (ROOT / word).is_file()]
     if program == "pip":
         named = {name for word in arguments for name in re.findall(r"\[([\w,]+)\]", word)}
         return sorted({extra for name in named for extra in name.split(",")} - EXTRAS)
-    return unknown_to_click(cli, arguments)
+    if program == "polyattn":
+        return unknown_to_click(cli, arguments)
+    if arguments[:1] == ["-m"]:
+        return [] if find_spec(arguments[1]) else [arguments[1]]
+    files = [word for word in arguments if "/" in word and not word.startswith("docs/")]
+    return [word for word in files if not (ROOT / word).is_file()]
 
 
-def unknown_to_click(group, arguments):
+def unknown_to_click(command, arguments):
     """Verbs and options that a group of commands does not have."""
-    command, rest = group, list(arguments)
+    rest = list(arguments)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         verb = rest.pop(0)
         if verb.isupper():  # VERB stands for any of them
