@@ -58,32 +58,28 @@ def test_an_automaton_runs_with_its_own_names(program):
     assert "accept" not in printed(program("run", "table.json", "11"))
 
 
-@pytest.mark.parametrize("style", ["registers", "one-hot", None])
-def test_divisibility_by_a_layer_is_that_of_integers(program, style):
-    styled = ("--style", style) if style else ()
-    for machine, word, base in (
-        ("7", "0", 2), ("7", "1", 2), ("7", "10101", 2), ("7", "1100010", 2), ("7", "", 2),
-        ("7,10", "343", 10), ("5,16", "ff", 16), ("3", "10" * 60, 2),
+def test_divisibility_by_a_layer_is_that_of_integers(program):
+    for machine, word, base, styles in (
+        ("7", "0", 2, "registers one-hot"), ("7", "10101", 2, "registers one-hot"),
+        ("7", "1100010", 2, "registers one-hot"), ("7", "", 2, "registers one-hot"),
+        ("7,10", "343", 10, "registers"), ("5,16", "ff", 16, "one-hot"), ("3", 60 * "10", 2, ""),
     ):  # fmt: skip
-        if style == "registers" and len(word) > 100:
-            continue
-        given = ("run", f"divisibility:{machine}", word, *styled, "--check", "--json")
-        found = parsed(program(*given))
-        assert found["accepts"] == (int(word or "0", base) % int(machine[0]) == 0)
-        assert style is None or found["layer"]["program"].endswith(style)
-    printed(program("run", "divisibility:3", "10" * 60, "--steps", 2), 118)
+        for style in styles.split() or [None]:
+            given = ("run", f"divisibility:{machine}", word, "--check", "--json")
+            found = parsed(program(*given, *(("--style", style) if style else ())))
+            assert found["accepts"] == (int(word or "0", base) % int(machine[0]) == 0)
+            # Where nobody says the style, long words get the one that compiles soon.
+            assert found["layer"]["program"].endswith(style or "one-hot")
+    printed(program("run", "divisibility:3", 60 * "10", "--steps", 2), 118)
 
 
-@pytest.mark.parametrize(
-    ("machine", "steps", "ones"),
-    [("1RB1LB_1LA1RH", 6, 4), ("bb2", 6, 4), ("bb3", 21, 5), ("bb4", 107, 13)],
-)
-def test_busy_beavers_halt_after_the_steps_that_are_known(program, machine, steps, ones):
-    found = parsed(program("run", machine, "--check", "--json"))
-    assert (found["steps"], found["halted"], found["state"]) == (steps, True, "H")
-    assert found["tape"].count("1") == ones
-    assert found["n_tokens"] == 2 * steps + 1
-    assert found["check"] == {"interpreter": True, "rules": True}
+def test_busy_beavers_halt_after_the_steps_that_are_known(program):
+    beavers = {"1RB1LB_1LA1RH": (6, 4), "bb2": (6, 4), "bb3": (21, 5), "bb4": (107, 13)}
+    for machine, (steps, ones) in beavers.items():
+        found = parsed(program("run", machine, "--check", "--json"))
+        assert (found["steps"], found["halted"], found["state"]) == (steps, True, "H")
+        assert (found["tape"].count("1"), found["n_tokens"]) == (ones, 2 * steps + 1)
+        assert found["check"] == {"interpreter": True, "rules": True}
 
 
 def test_a_turing_machine_runs_with_its_own_names(program):
@@ -129,8 +125,7 @@ def test_the_head_starts_where_it_is_told(program):
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_list_breaks_no_name_at_any_width(program, width, monkeypatch):
     content = parsed(program("list", "--json"))
-    names = {each["name"] for each in (*content["programs"], *content["machines"])}
-    assert {"dfa", "turing", "associative-memory", "bb2", "parity"} <= names
+    names = [each["name"] for each in (*content["programs"], *content["machines"])]
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = re.sub(r"\x1b\[[\d;]*m", "", program("list").stdout)
@@ -177,7 +172,7 @@ def test_machines_are_shown_and_written_alike(program, run):
     Path("copy.json").write_text(json.dumps(content))
     assert parsed(run("show", "copy.json", "--json")) == content
     one, other = (
-        parsed(program("run", name, "--json")) for name in ("copy.json", "increment.yaml")
+        parsed(program("run", f"{name}", "--json")) for name in ("copy.json", "increment.yaml")
     )
     assert one | {"machine": ""} == other | {"machine": ""}
 
