@@ -347,8 +347,8 @@ MISUSES = {
     "--n-heads 0; --head-rank 0; --decay 0; --window 0; --lags 0; --query 7; --query 0,0; "
     "--query 3:3; --window 2 --mode full; --decay 0.5 --lags 2; --no-include-query --window 1; "
     "--decay loo --loss logistic; --targets Y.npy; --workers 2 --dask tcp://127.0.0.1:9; "
-    "--dask nowhere; --checkpoint c --solver dual; --checkpoint m.safetensors -o ./m.safetensors; "
-    "--classify --scale --explain; --loss logistic --scale",
+    "--dask nowhere; --checkpoint c --solver dual; "
+    "--checkpoint m.safetensors -o sub/../m.safetensors; --classify --scale --explain; --loss logistic --scale",
     "fit X.npy": "- 'Y'; --targets gone.npy - gone.npy; --targets data.npz",
     "fit X.npy --targets Y.npy": "--targets Y.npy; --weight w",
     "fit sums.safetensors": "--mode full; --decay 0.5; --solver dual; --ridge loo; --classify; "
@@ -391,6 +391,7 @@ def test_misuses_are_one_line_that_names_the_option(files):
     np.savez("wide.npz", X=np.ones((2, 3, 4)))
     np.savez("weights_only.npz", X=X, weights=WEIGHTS)
     pa.save(SOFTMAX, "softmax.safetensors")
+    Path("sub").mkdir()
     for code, table in ((1, MISUSES), (2, WRONG_USAGE)):
         for command, word in wrong_uses(table):
             refused(files(*command), word, code=code)

@@ -105,6 +105,10 @@ def test_limits_of_steps_and_cells(program):
     # The tape grows until the head does not come around, unless it is said how long it is.
     found = parsed(program("run", "runner.json", "--json"))
     assert (found["n_cells"], found["endless"], found["position"]) == (128, True, 100)
+    assert parsed(program("run", "runner.json", "--max-steps", 40, "--json"))["n_cells"] == 64
+    # Twice as long as the input, for a head that may go either way.
+    long = ("run", "runner.json", 20 * "0", "--max-steps", 3, "--json")
+    assert parsed(program(*long))["n_cells"] == 40
     found = parsed(program("run", "runner.json", "--cells", 50, "--check", "--json"))
     assert (found["n_cells"], found["endless"]) == (50, False)
     refused(program("run", "runner.json", "--cells", 50, "--no-wrap"), "50", "--cells")
@@ -170,7 +174,8 @@ def test_machines_are_shown_and_written_alike(program, run):
     printed(program("show", "bb3"), "3 states", "1 R B", "1 R H")
     content = parsed(program("show", "increment.yaml", "--json"))
     Path("copy.json").write_text(json.dumps(content))
-    assert parsed(run("show", "copy.json", "--json")) == content
+    for name in ("copy.json", "increment.yaml"):
+        assert parsed(run("show", name, "--json")) == content
     one, other = (
         parsed(program("run", f"{name}", "--json")) for name in ("copy.json", "increment.yaml")
     )
