@@ -348,7 +348,8 @@ MISUSES = {
     "--query 3:3; --window 2 --mode full; --decay 0.5 --lags 2; --no-include-query --window 1; "
     "--decay loo --loss logistic; --targets Y.npy; --workers 2 --dask tcp://127.0.0.1:9; "
     "--dask nowhere; --checkpoint c --solver dual; "
-    "--checkpoint m.safetensors -o sub/../m.safetensors; --classify --scale --explain; --loss logistic --scale",
+    "--checkpoint m.safetensors -o sub/../m.safetensors; "
+    "--classify --scale --explain; --loss logistic --scale",
     "fit X.npy": "- 'Y'; --targets gone.npy - gone.npy; --targets data.npz",
     "fit X.npy --targets Y.npy": "--targets Y.npy; --weight w",
     "fit sums.safetensors": "--mode full; --decay 0.5; --solver dual; --ridge loo; --classify; "
