@@ -71,7 +71,7 @@ bench: $(STAMP)
 ADAPTERS := $(patsubst %,--ignore=src/polyattn/interop/%.py,aeon sktime)
 docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -d docs/_build/doctrees -b html docs docs/_build/html
-	$(BIN)/pytest -W error --doctest-modules $(ADAPTERS) tests/test_docs.py \
+	$(BIN)/pytest -W error -m "slow or not slow" --doctest-modules $(ADAPTERS) tests/test_docs.py \
 		tests/test_commands.py src/polyattn
 
 # What `pip install` takes where there is no repository; version and CHANGELOG belong to it.

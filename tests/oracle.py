@@ -8,6 +8,7 @@ l query coordinate, h head, t position, s token attended to.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -1069,3 +1070,48 @@ def class_task(
     outputs *= signal / outputs.std()
     labels = np.argmax(outputs + rng.gumbel(size=outputs.shape), axis=1)
     return X, labels if mode == "last" else labels.reshape(n_sequences, n_tokens)
+# ------------------------------------------------------------------ how commands end
+
+
+def parsed(ended: Any, code: int = 0) -> Any:
+    """The JSON object on stdout of what click ran; nothing else may be there, nor on stderr."""
+    assert ended.exit_code == code, ended.output
+    assert ended.stderr == ""
+    return json.loads(ended.stdout)
+
+
+def printed(ended: Any, *words: object, code: int = 0) -> str:
+    """What was printed for people, on one line; it holds the words."""
+    assert ended.exit_code == code, ended.output
+    assert ended.stderr == ""
+    text = " ".join(ended.stdout.split())
+    for word in words:
+        assert str(word) in text, (word, text)
+    return text
+
+
+def refused(ended: Any, *words: object, code: int = 1) -> None:
+    """Ended by a line on stderr that holds the words, behind how it is used if the code is 2."""
+    assert ended.exit_code == code, ended.output
+    assert isinstance(ended.exception, SystemExit)
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    assert ("Usage:" in ended.stderr) == (code == 2)
+    assert code == 2 or len(ended.stderr.splitlines()) == 1, ended.stderr
+    for word in words:
+        assert str(word) in " ".join(ended.stderr.split()), (word, ended.stderr)
+
+
+def wrong_uses(table: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    """Commands (words), and the word that each must be refused with.
+
+    table : the wrong uses that follow a command, apart by "; "; behind " - " stands the word, and
+    without that it is the name of the first option
+    """
+    found = []
+    for command, uses in table.items():
+        for use in uses.split("; "):
+            options, _, word = f" {use}".partition(" - ")
+            word = word or options.split()[0].strip("-")
+            found.append(([*command.split(), *options.split()], word))
+    return found

@@ -1,244 +1,514 @@
-"""Every verb of the command line: what it prints, what it writes, how it ends."""
+"""Verbs on arrays in one file: the answers of the library, files, texts, exit codes, errors."""
 
 import json
 import os
+import re
+import resource
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from sklearn.pipeline import make_pipeline
 
 import polyattn as pa
-from command_endings import parsed, planted_task, refused, saved_fit
+from oracle import parsed, printed, refused, wrong_uses
+from polyattn.cli.main import cli
 
-task, model = planted_task, saved_fit
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((90, 5, 2))
+LAYER = pa.data.random_layer(2, 1, mode="last", random_state=1)
+Y = LAYER(X) + 0.1 * RNG.standard_normal((90, 1))
+Y_TOKENS = RNG.standard_normal((90, 5, 1))
+WEIGHTS = np.arange(90) % 4 + 0.5
+LABELS = np.arange(90) % 2
 
+FORMS = {
+    "": pa.Form(),
+    "--bias": pa.Form(bias=True),
+    "--decay 0.9 --mean --query 0:1 --value 1": pa.Form(
+        decay=0.9, mean=True, query=slice(0, 1), value=[1]
+    ),
+    "--mode causal --decay 0.5,0.9 --key 0,1 --query=-1 --skip": pa.Form(
+        mode="causal", decay=[0.5, 0.9], key=[0, 1], query=[-1], skip=True
+    ),
+    "--no-include-query --lags 2 --query 0 --intercept": pa.Form(
+        include_query=False, lags=2, query=[0], intercept=True
+    ),
+    "--mode causal --window 3 --key=-1": pa.Form(mode="causal", window=3, key=[-1]),
+    "--mode full --value ::2": pa.Form(mode="full", value=slice(None, None, 2)),
+}
 
-def _read_npz(path):
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-# fit
-
-
-def test_fit_prints_what_was_found_and_saves_it(run, task):
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    result = run("fit", "data.npz", "-o", "model.safetensors")
-    assert result.exit_code == 0
-    assert result.stderr == ""
-    for words in ("unique global optimum", "risk", "rank", "18", "solver", "primal"):
-        assert words in result.stdout
-    assert "Linear attention, 3 coordinates to 3 outputs, mode last." in result.stdout
-    for words in ("time to solve", "time to find heads", "s for 1 head"):
-        assert words in result.stdout
-    loaded = pa.load("model.safetensors")
-    assert pa.same_function(loaded.layer, task.layer)
-    limited = run("fit", "data.npz", "--n-heads", "1").stdout
-    assert "heads included" in limited
-    assert "time to find heads" not in limited
-
-
-def test_fit_json_agrees_with_the_library(run, task):
-    X, Y, weights = task.X[..., :2], task.Y[:, :2], np.arange(200) + 1.0
-    np.savez("data.npz", X=X, Y=Y, weights=weights)
-    found = parsed(
-        run("fit", "data.npz", "--ridge", "0.5", "--bias", "--json", "-o", "m.safetensors")
-    )
-    expected = pa.fit(X, Y, ridge=0.5, bias=True, sample_weight=weights)
-    assert found["risk"] == pytest.approx(expected.risk)
-    assert found["outcome"]["name"] == "regularised"
-    assert found["n_heads"] == expected.layer.n_heads
-    assert found["model"] == "m.safetensors"
-    assert found["seconds"] > 0
-    assert found["heads_seconds"] > 0
-    assert (found["mode"], found["bias"], found["solver"]) == ("last", True, "primal")
+# Options of fit, and what the library is given in their place; of one coordinate of the query,
+# where few heads are found soon.
+FITS = {
+    **{options: {"form": form} for options, form in FORMS.items()},
+    "--ridge 0.5 --solver primal": {"ridge": 0.5, "solver": "primal"},
+    "--solver dual": {"solver": "dual"},
+    "--solver iterative": {"solver": "iterative"},
+    "--ridge loo": {"ridge": "loo"},
+    "--ridge gcv --ridge-grid 7,1e3": {"ridge": "gcv", "ridge_grid": [7.0, 1e3]},
+    "--n-heads 1 --seed 3": {"n_heads": 1, "random_state": 3},
+    "--head-rank 1": {"head_rank": 1},
+    "--decay loo": {"form": pa.Form(decay="loo", query=[1])},
+    "--loss logistic --ridge 1": {"loss": "logistic", "ridge": 1.0},
+}
 
 
-@pytest.mark.parametrize("solver", ["primal", "dual", "direct", "iterative"])
-def test_fit_by_every_solver(run, task, solver):
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    found = parsed(run("fit", "data.npz", "--solver", solver, "--json"))
-    assert found["solver"] == solver
-    assert found["risk"] < 1e-15
+def targets(form):
+    return Y if form.mode == "last" else Y_TOKENS
 
 
-def test_fit_chooses_ridge_and_limits_heads(run):
-    noisy = pa.data.planted(300, 6, 2, mode="last", noise=0.3, random_state=1)
-    np.savez("data.npz", X=noisy.X, Y=noisy.Y)
-    for rule in ("loo", "gcv"):
-        assert parsed(run("fit", "data.npz", "--ridge", rule, "--json"))["ridge"] > 0
-        of_two = ("--ridge", rule, "--ridge-grid", "7,1e3", "--json")
-        assert parsed(run("fit", "data.npz", *of_two))["ridge"] in (7.0, 1e3)
-    refused(run("fit", "data.npz", "--ridge", "loo", "--ridge-grid", "0,1"), "with --ridge 0")
-    refused(run("fit", "data.npz", "--ridge-grid", "1,2"), "--ridge-grid is used only with")
-    limited = parsed(run("fit", "data.npz", "--heads", "1", "--json"))
-    assert limited["n_heads"] == 1
-    assert limited["gap"] > 0
-    assert limited["outcome"]["name"] == "limited_heads"
-    assert parsed(run("fit", "data.npz", "--heads", "auto", "--json"))["n_heads"] >= 1
-
-
-def test_fit_from_npy_files(run, task):
-    np.save("X.npy", task.X.astype(np.float32))
-    np.save("Y.npy", task.Y[:, 0])
-    found = parsed(run("fit", "X.npy", "--targets", "Y.npy", "--json"))
-    assert found["n_outputs"] == 1
-    assert found["risk"] < 1e-10
-
-
-@pytest.mark.parametrize("mode", ["last", "causal", "full"])
-def test_padded_and_packed_data_are_the_same(run, mode):
-    ragged = pa.data.planted(150, (2, 7), 3, mode=mode, random_state=2)
-    lengths, n_max = ragged.X.lengths, 9
-    padded = np.full((150, n_max, 3), np.nan)
-    Y_padded = np.full((150, n_max, 3), np.nan)
-    for i, sequence in enumerate(ragged.X):
-        padded[i, : len(sequence)] = sequence
-        if mode != "last":
-            Y_padded[i, : len(sequence)] = ragged.Y[i]
-    packed_targets = ragged.Y if mode == "last" else np.concatenate(ragged.Y)
-    np.savez("padded.npz", X=padded, Y=ragged.Y if mode == "last" else Y_padded, lengths=lengths)
-    np.savez("packed.npz", X=ragged.X.values, Y=packed_targets, offsets=ragged.X.offsets)
-    expected = pa.fit(ragged.X, ragged.Y, mode=mode).coef
-    for name in ("padded", "packed"):
-        parsed(run("fit", f"{name}.npz", "--mode", mode, "-o", f"{name}.safetensors", "--json"))
-        assert np.allclose(pa.load(f"{name}.safetensors").coef, expected)
-
-
-def test_fit_from_saved_statistics(run, task):
-    for name, kind in (("m", pa.Moments), ("t", pa.TriangularFactor)):
-        kind(3, 3).update(task.X, task.Y).save(f"{name}.safetensors")
-        found = parsed(run("fit", f"{name}.safetensors", "--json"))
-        assert found["rank"] == 18
-        explained = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
-        assert explained["solver"] == found["solver"]
-    refused(run("fit", "m.safetensors", "--mode", "full"), "leave --mode out")
-    refused(run("fit", "m.safetensors", "--solver", "dual"), "--solver primal")
-    refused(run("fit", "m.safetensors", "--ridge", "loo"), "gcv")
-
-
-def test_explain_only_says_what_would_be_done(run, task):
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    result = run("fit", "data.npz", "--explain", "-o", "model.safetensors")
-    assert result.stdout.startswith("primal: 200 rows for 18 features")
-    assert not Path("model.safetensors").exists()
-    explained = parsed(run("fit", "data.npz", "--explain", "--json", "--solver", "dual"))
-    assert explained["solver"] == "dual"
-    assert explained["n_rows"] == 200
-    assert explained["bytes"] > 0
-    assert explained["seconds"] == explained["others"]["dual"]["seconds"] > 0
-
-
-# predict
-
-
-def test_predict_writes_what_the_layer_computes(run, model, task):
-    X = np.random.default_rng(3).standard_normal((5, 4, 3))
-    np.savez("new.npz", X=X)
-    found = parsed(run("predict", model, "new.npz", "-o", "out.npy", "--json"))
-    assert found == {
-        "predictions": "out.npy", "n_sequences": 5, "n_rows": 5, "n_outputs": 3, "ragged": False,
-    }  # fmt: skip
-    assert np.allclose(np.load("out.npy"), task.layer(X))
-    pa.save(task.layer, "layer.safetensors")
-    assert run("predict", "layer.safetensors", "new.npz", "-o", "out.npz").exit_code == 0
-    assert np.allclose(_read_npz("out.npz")["Y"], task.layer(X))
-
-
-@pytest.mark.parametrize("mode", ["causal", "full"])
-def test_predict_tokens_of_equal_and_ragged_sequences(run, mode):
-    layer = pa.data.random_layer(3, mode=mode)
-    pa.save(layer, "layer.safetensors")
-    X = np.random.default_rng(4).standard_normal((4, 6, 3))
+@pytest.fixture
+def files(run):
+    """Run verbs in a folder with data, a fit, a layer and statistics."""
+    np.savez("data.npz", X=X, Y=Y)
     np.save("X.npy", X)
-    parsed(run("predict", "layer.safetensors", "X.npy", "-o", "out.npy", "--json"))
-    assert np.allclose(np.load("out.npy"), layer(X))
-    np.savez("ragged.npz", X=X, lengths=[6, 2, 3, 1])
-    found = parsed(run("predict", "layer.safetensors", "ragged.npz", "-o", "r.npz", "--json"))
-    assert found["ragged"]
-    assert found["n_rows"] == 12
-    written = _read_npz("r.npz")
-    assert written["offsets"].tolist() == [0, 6, 8, 11, 12]
-    assert np.allclose(written["values"][6:8], layer(X[1, :2]))
-    refused(
-        run("predict", "layer.safetensors", "ragged.npz", "-o", "r.npy"), ".npz", "differ in length"
+    np.save("Y.npy", Y)
+    pa.save(pa.fit(X, Y), "model.safetensors")
+    pa.save(LAYER, "layer.safetensors")
+    pa.Moments(2, 1).update(X, Y, chunk="all").save("sums.safetensors")
+    return run
+
+
+# fit, predict, certify
+
+
+@pytest.mark.parametrize("options", FITS)
+def test_fit_saves_and_predict_writes_what_the_library_finds(options, run):
+    given = dict(FITS[options])
+    form = given.pop("form", pa.Form(query=[1]))
+    words = options.split() if options in FORMS else [*options.split(), "--query", "1"]
+    wanted = LABELS if "loss" in given else targets(form)
+    np.savez("data.npz", X=X, Y=wanted, weights=WEIGHTS)
+    found = parsed(run("fit", "data.npz", *words, "--json", "-o", "m.safetensors"))
+    expected = pa.fit(X, wanted, sample_weight=WEIGHTS, form=form, **given)
+    loaded = pa.load("m.safetensors")
+    assert found["model"] == "m.safetensors"
+    assert loaded.form == expected.form
+    for name in ("mode", "solver", "ridge", "rank"):
+        assert found[name] == pytest.approx(getattr(expected, name)), name
+    if "heads" in options:
+        assert found["n_heads"] == loaded.layer.n_heads == expected.layer.n_heads
+    assert found["risk"] == pytest.approx(expected.risk, rel=1e-9)
+    np.testing.assert_allclose(loaded.coef, expected.coef, rtol=1e-6, atol=1e-9)
+    parsed(run("predict", "m.safetensors", "data.npz", "-o", "p.npy", "--json"))
+    np.testing.assert_allclose(np.load("p.npy"), expected.predict(X), rtol=1e-5, atol=1e-7)
+    if "loss" in given:
+        printed(run("predict", "m.safetensors", "data.npz", "--probabilities", "-o", "p.npy"), 90)
+        np.testing.assert_allclose(np.load("p.npy"), expected.predict_proba(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", FORMS)
+def test_certificates_take_the_same_forms_and_are_checked(options, run):
+    np.savez("data.npz", X=X, Y=targets(FORMS[options]))
+    given = ("certify", "data.npz", "--json")
+    made = parsed(run(*given, *options.split(), "-o", "c.json"))
+    expected = pa.certify(X, form=FORMS[options])
+    for name in ("verdict", "rank", "digest"):
+        assert made[name] == getattr(expected, name)
+    assert parsed(run(*given, "--certificate", "c.json"))["verified"]
+    np.savez("data.npz", X=X[1:])
+    other = parsed(run(*given, "--certificate", "c.json"), code=1)
+    assert not other["verified"]
+    assert any("89" in each and "90" in each for each in other["objections"])
+
+
+def test_verdicts_are_exit_codes_with_a_witness_and_the_next_data(run):
+    np.savez("few.npz", X=X[:4], Y=Y[:4])
+    pa.save(LAYER, "layer.safetensors")
+    found = parsed(run("certify", "few.npz", "--witness", "--next", "--json"), code=3)
+    a, b = (
+        pa.LinearAttention(np.array(each["attn"]), np.array(each["value"]))
+        for each in (found["witness"]["layer_a"], found["witness"]["layer_b"])
     )
+    apart = np.array(found["witness"]["input"])
+    assert np.allclose(a(X[:4]), b(X[:4]))
+    assert found["witness"]["difference"] == pytest.approx(np.linalg.norm(a(apart) - b(apart)))
+    more = [np.array(each) for each in found["next_data"]["sequences"]]
+    assert pa.certify([*X[:4], *more]).identifiable
+    witness = pa.certify(X[:4]).witness()
+    printed(run("certify", "few.npz", "--witness", "--next"), witness.sentence, code=3)
+    parsed(run("audit", "layer.safetensors", "few.npz", "--json"), code=3)
+
+
+def test_explain_says_what_would_be_done_and_does_nothing(files):
+    explain = ("fit", "data.npz", "--explain", "-o", "new.safetensors")
+    own = pa.solve.plan(90, 2).solver
+    printed(files(*explain), own, 90, 6)
+    for options, solver in (("", own), ("--solver dual", "dual"), ("--decay loo", own)):
+        found = parsed(files(*explain, *options.split(), "--json"))
+        sizes = found["n_rows"], found["n_features"], found["n_outputs"]
+        assert (found["solver"], *sizes) == (solver, 90, 6, 1)
+        assert min(found["bytes"], found["seconds"]) > 0
+    assert parsed(files(*explain, "--loss", "logistic", "--json"))["solver"] == "newton"
+    assert parsed(files("fit", "sums.safetensors", "--explain", "--json"))["solver"] == "primal"
+    assert not Path("new.safetensors").exists()
+
+
+# texts, progress, help
+
+
+def sentence(result):
+    """The beginning of what it says was found."""
+    return re.split(r"[.;] ", result.outcome.sentence)[0].rstrip(".")
+
+
+def test_texts_say_the_sentence_the_figures_and_where_it_is(files):
+    fitted = pa.fit(X, Y)
+    said = printed(files("fit", "data.npz", "-o", "m.safetensors"), sentence(fitted), 6)
+    assert f"{fitted.risk:.3g}"[:4] in said
+    assert "m.safetensors" in said
+    # Reading, solving, and the search for heads.
+    assert len(re.findall(r"[\d.e-]+ s\b", said)) >= 3
+    printed(files("audit", "layer.safetensors", "data.npz"), sentence(pa.audit(LAYER, X, Y)))
+    printed(files("certify", "data.npz"), sentence(pa.certify(X)))
+    soft = pa.data.planted_softmax(60, 3, 2, random_state=0)
+    np.savez("soft.npz", X=soft.X, Y=soft.Y)
+    printed(files("learn-softmax", "soft.npz", "-o", "s.safetensors"), "s.safetensors")
+    assert pa.same_function(pa.load("s.safetensors").layer, soft.layer)
+    np.savez("soft.npz", X=soft.X, Y=RNG.standard_normal(soft.Y.shape))
+    nothing = files("learn-softmax", "soft.npz", "--heads", 1, "--max-seconds", 1, "--json")
+    assert not parsed(nothing, code=4)["outcome"]["ok"]
+
+
+def test_progress_goes_to_the_terminal_and_json_stays_alone(files, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for command in ("fit data.npz", "predict layer.safetensors data.npz -o p.npy"):
+        ended = files(*command.split(), "--json")
+        assert json.loads(ended.stdout)
+        assert re.search("solving|predicting", ended.stderr)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_fits_the_terminal_and_breaks_no_word(width, run):
+    verbs = [(verb,) for verb in re.findall(r"^  ([a-z][a-z-]+)  ", run("--help").output, re.M)]
+    verbs += [("program", each) for each in ("list", "show", "compile", "run", "learn")]
+    assert len(verbs) > 15
+    for verb in verbs:
+        of_width = {"terminal_width": width, "max_content_width": width}
+        text = CliRunner().invoke(cli, [*verb, "--help"], **of_width).output
+        assert max(map(len, text.splitlines())) <= width, verb
+        about = text.partition("\n\n")[2]
+        cut = [line for line in about.splitlines() if re.search(r"\.\.\.$|\w-$|\W--?$", line)]
+        assert cut == [], verb
+        if verb[0] in {"fit", "certify", "learning-curve"}:
+            of_verb, of_layer = text.split("Options of the layer:")
+            for name in pa.Form.__dataclass_fields__:
+                row = re.compile(rf"^  --(no-)?{name.replace('_', '-')}\b", re.MULTILINE)
+                assert row.search(of_layer), (verb, name)
+                assert not row.search(of_verb), (verb, name)
+    assert pa.__version__ in run("--version").stdout
 
 
 # show
 
 
-def test_show_layers_results_and_statistics(run, model, task):
-    pa.save(task.layer, "layer.safetensors")
-    pa.save(pa.data.random_layer(20), "wide.safetensors")
-    pa.Moments(3, 2, mode="full").save("moments.safetensors")
-    assert "unique global optimum" in run("show", model).stdout
-    assert "head 1" in run("show", "layer.safetensors").stdout
-    assert "--json prints them" in run("show", "wide.safetensors").stdout
-    assert "features" in run("show", "moments.safetensors").stdout
-    result = parsed(run("show", model, "--json"))
-    assert result["kind"] == "fit_result"
-    assert np.array_equal(result["attn"], pa.load(model).layer.attn)
-    layer = parsed(run("show", "layer.safetensors", "--json"))
-    assert np.array_equal(layer["attn"], task.layer.attn)
-    moments = parsed(run("show", "moments.safetensors", "--json"))
-    assert (moments["kind"], moments["mode"], moments["n_outputs"]) == ("moments", "full", 2)
+MEMORY = pa.programs.associative_memory(2, 2)
+TRACES = pa.programs.traces(MEMORY, 9)
+SOFTMAX = pa.data.random_softmax_layer(2, n_heads=2, random_state=1)
+SHOWN = {
+    "layer": lambda: LAYER,
+    "softmax layer": lambda: SOFTMAX,
+    "fit": lambda: pa.fit(X, Y),
+    "moments": lambda: pa.Moments(2, 1).update(X, Y),
+    "factor": lambda: pa.TriangularFactor(2, 1).update(X, Y),
+    "certificate": lambda: pa.certify(X),
+    "audit": lambda: pa.audit(LAYER, X, Y),
+    "curve": lambda: pa.learning_curve(X, Y, [30, 60], n_repeats=2),
+    "queries": lambda: pa.learn_from_queries(SOFTMAX, 2),
+    "linearised": lambda: pa.linearise(SOFTMAX, X, n_features=2),
+    "circuits": lambda: pa.interop.circuits(SOFTMAX),
+    "classifier": lambda: pa.LinearAttentionClassifier().fit(X, LABELS),
+    "regressor": lambda: pa.LinearAttentionRegressor().fit(X, Y),
+    "pipeline": lambda: make_pipeline(pa.SequenceScaler(), pa.LinearAttentionClassifier()).fit(
+        X, LABELS
+    ),
+    "program": lambda: pa.programs.compile(MEMORY),
+    "rules": lambda: pa.programs.learn(MEMORY.schema, TRACES),
+    "coefficients": lambda: pa.programs.learn(MEMORY.schema, TRACES, "coefficients"),
+}
 
 
-# bench
+@pytest.mark.parametrize("kind", SHOWN)
+def test_show_opens_every_kind_of_file(kind, run):
+    thing = SHOWN[kind]()
+    pa.save(thing, "thing")
+    content = parsed(run("show", "thing", "--json"))
+    whole = json.loads(json.dumps(thing.to_full_dict())) if hasattr(thing, "to_full_dict") else {}
+    assert whole.items() <= content.items()
+    text, in_full = printed(run("show", "thing")), printed(run("show", "thing", "--weights"))
+    assert "object at 0x" not in text + in_full
+    if kind == "layer":
+        for value in (*LAYER.attn.ravel(), *LAYER.value.ravel()):
+            assert f"{value:.4g}" in text
+            assert f"{value:.4g}" in in_full
+    if kind == "program":
+        weights = {name: np.zeros_like(thing.layer.attn) for name in ("attn", "value")}
+        for each in content["entries"]:
+            weights[each["matrix"]][each["head"], each["row"], each["column"]] = each["weight"]
+            assert content["coordinates"][each["row"]] == each["from"]
+            assert all(name in in_full for name in (each["from"], each["to"]))
+        assert np.array_equal(weights["attn"], thing.layer.attn)
+        assert np.array_equal(weights["value"], thing.layer.value)
 
 
-def test_bench_prints_both_sides_and_compares_answers(run):
-    found = parsed(run("bench", "--scale", "0.01", "--json"))["comparisons"]
-    assert len(found) == 3
-    for one in found:
-        assert one["agrees"]
-        assert one["ratio"] == pytest.approx(one["other_seconds"] / one["seconds"])
-    assert "answers differ by" in run("bench", "--size-factor", "0.01").stdout
+PREDICTING = ("layer", "softmax layer", "queries", "linearised", "regressor", "classifier")
 
 
-def test_bench_ends_with_an_error_when_answers_differ(run, monkeypatch):
-    monkeypatch.setattr("polyattn_papers.comparisons._difference", lambda *_: 1.0)
-    result = run("bench", "--scale", "0.01")
-    assert result.exit_code == 1
-    assert "the answers differ" in result.stderr
-    assert "WRONG" in result.stdout
+@pytest.mark.parametrize("kind", PREDICTING)
+def test_predict_and_audit_take_every_kind_of_model(kind, files):
+    thing = SHOWN[kind]()
+    pa.save(thing, "thing")
+    assert files("predict", "thing", "data.npz", "-o", "p.npy").exit_code == 0
+    layer = thing.layer if kind in {"queries", "linearised"} else thing
+    expected = layer.predict(X) if hasattr(layer, "predict") else layer(X)
+    np.testing.assert_allclose(np.load("p.npy").ravel(), np.ravel(expected), rtol=1e-9)
+    if kind in {"layer", "regressor", "classifier"}:
+        judged = getattr(thing, "result_", thing)
+        # Two classes are judged by squared error of the difference of their indicators.
+        numbers = 2.0 * LABELS[:, None] - 1 if kind == "classifier" else Y
+        np.savez("data.npz", X=X, Y=LABELS if kind == "classifier" else Y)
+        audit = parsed(files("audit", "thing", "data.npz", "--json"))
+        assert audit["risk"] == pytest.approx(pa.audit(judged, X, numbers).risk)
 
 
-# The program itself
+def test_show_tells_data_checkpoints_and_reproductions_apart(files):
+    found = parsed(files("show", "data.npz", "--json"))
+    assert found["arrays"]["X"] == {"shape": [90, 5, 2], "dtype": "float64"}
+    printed(files("show", "data.npz"), "90 x 5 x 2")
+    assert files("fit", "data.npz", "--checkpoint", "kept").exit_code == 0
+    printed(files("show", "kept"), "1 of 1")
+    Path("t.csv").write_text("id,a,what\n1,2.5,x\n", encoding="utf-8")
+    columns = parsed(files("show", "t.csv", "--json"))["columns"]
+    assert list(columns) == ["id", "a", "what"]
+    assert len(set(columns.values())) == 3
+    table, *_ = sorted(Path(__file__).parents[1].glob("docs/reproduction/*/table.json"))
+    shutil.copy(table, "table.json")
+    printed(files("show", "table.json"), json.loads(table.read_text())["title"])
 
 
-def test_progress_goes_to_the_terminal_and_json_stays_alone(run, task, monkeypatch):
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    result = run("fit", "data.npz", "-o", "model.safetensors", "--json")
-    assert json.loads(result.stdout)["rank"] == 18
-    assert "solving" in result.stderr
-    result = run("predict", "model.safetensors", "data.npz", "-o", "out.npy", "--json")
-    assert json.loads(result.stdout)["n_rows"] == 200
-    assert "predicting" in result.stderr
+# errors
 
 
-def test_version_and_help(run):
-    assert pa.__version__ in run("--version").stdout
-    text = run("--help").stdout
-    for verb in ("demo", "fit", "predict", "show", "bench"):
-        assert verb in text
-        assert "--json" in run(verb, "--help").stdout
+ARRAYS = {
+    "'Z'": {"Z": X, "Y": Y},
+    "'X'": {"x": X, "y": Y},
+    "no array 'X'": {"Y": Y},
+    "--targets": {"X": X},
+    "(90, 2)": {"X": X[:, 0], "Y": Y},
+    "89": {"X": X, "Y": Y[:-1]},
+    "X contains NaN": {"X": np.where(X > 1, np.nan, X), "Y": Y},
+    "Y contains NaN": {"X": X, "Y": np.where(Y > 1, np.inf, Y)},
+    "context contains NaN": {"X": X, "Y": Y, "context": np.where(X > 1, np.nan, X)},
+    "--mode causal": {"X": X, "Y": Y_TOKENS},
+    "text": {"X": X.astype(str), "Y": Y},
+    "--classify": {"X": X, "Y": LABELS.astype(str)},
+    "complex": {"X": X + 0j, "Y": Y},
+    "objects": {"X": np.array([{}, {}]), "Y": Y},
+    "empty": {"X": X[:0], "Y": Y[:0]},
+    "between 1 and 5": {"X": X, "Y": Y, "lengths": np.full(90, 9)},
+    "450": {"X": X.reshape(-1, 2), "Y": Y, "offsets": np.arange(91) * 4},
+    "'lengths'": {"X": X, "Y": Y, "offsets": np.arange(91), "lengths": np.full(90, 5)},
+    "weight": {"X": X, "Y": Y, "weights": np.full(90, -1.0)},
+    "context has 5": {"X": X, "Y": Y, "context": X[:5]},
+    "no array 'context'": {"X": X, "Y": Y, "context_lengths": np.full(90, 5)},
+}
 
 
-def test_as_a_process(tmp_path):
+def test_data_that_cannot_be_used_are_one_clear_line(files):
+    for word, arrays in ARRAYS.items():
+        np.savez("bad.npz", **arrays)
+        refused(files("fit", "bad.npz", "--json"), word)
+    whole, saved = Path("data.npz").read_bytes(), Path("model.safetensors").read_bytes()
+    for name, content, *words in (
+        ("cut.npz", whole[: len(whole) // 2]), ("foreign.npz", b"1,2,3"), ("empty.npy", b""),
+        ("a.txt", b"1 2", ".npz"), ("a.xlsx", b"1 2", ".csv"), ("a.parquet", b"1 2"),
+        ("a.csv", b"1,2,3", "--tokens"), ("cut.safetensors", saved[:-50]),
+        ("flipped.safetensors", saved[:-1] + bytes([saved[-1] ^ 1])),
+        ("page.html", b"<!doctype html>"), ("b.json", b'{"a": '), ("c.json", b"{}"),
+    ):  # fmt: skip
+        Path(name).write_bytes(content)
+        refused(files("fit", name), name, *words)
+        if not name.startswith(("a.", "cut.npz", "foreign")):
+            refused(files("show", name), name)
+    for name in ("gone.npz", "gone.safetensors", "model.safetensors", "layer.safetensors", "."):
+        refused(files("fit", name), name)
+
+
+#: Behind each command one wrong use after the other; the line says the first option, or "- word".
+MISUSES = {
+    "fit data.npz": "--ridge -1; --ridge inf; --ridge-grid 1,2; --ridge loo --ridge-grid 0,1; "
+    "--n-heads 0; --head-rank 0; --decay 0; --window 0; --lags 0; --query 7; --query 0,0; "
+    "--query 3:3; --window 2 --mode full; --decay 0.5 --lags 2; --no-include-query --window 1; "
+    "--decay loo --loss logistic; --targets Y.npy; --workers 2 --dask tcp://127.0.0.1:9; "
+    "--dask nowhere; --checkpoint c --solver dual; "
+    "--checkpoint m.safetensors -o sub/../m.safetensors; "
+    "--classify --scale --explain; --loss logistic --scale",
+    "fit X.npy": "- 'Y'; --targets gone.npy - gone.npy; --targets data.npz",
+    "fit X.npy --targets Y.npy": "--targets Y.npy; --weight w",
+    "fit sums.safetensors": "--mode full; --decay 0.5; --solver dual; --ridge loo; --classify; "
+    "--targets y; --tokens y; --checkpoint c; --workers 2",
+    "fit gone-*.npz --workers 2": "- gone-*.npz",
+    "certify sums.safetensors": "--no-include-query; --workers 2; --lags 2",
+    "certify data.npz --certificate c.json": "--skip; --checkpoint d; --witness; -o d.json",
+    "predict sums.safetensors data.npz -o o.npy": "- polyattn fit",
+    "predict layer.safetensors data.npz": "-o o.xlsx - .npy; -o o.npy --probabilities - --probab",
+    "predict layer.safetensors wide.npz -o o.npy": "- 4",
+    "predict layer.safetensors context.npz -o o.npy": "- context",
+    "audit layer.safetensors context.npz": "- context",
+    "audit sums.safetensors data.npz": "- sums.safetensors",
+    "audit softmax.safetensors": "weights_only.npz - weights; X.npy --domain boolean - --domain",
+    "report layer.safetensors": "--tokens a; --machine bb2; --input 1",
+    "learning-curve data.npz": "--train-sizes 4,400; --n-repeats 1; --decay loo; "
+    "--test-data gone.npz - gone.npz; --mode full - token",
+    "learning-curve weighted.npz": "- weights",
+    "learn-softmax weighted.npz --mode last": "- weights",
+    "learn-softmax context.npz --mode last": "- context",
+}
+WRONG_USAGE = {
+    "fit x": "--mode first; --ridge big; --ridge-grid 1;2; --heads 1.5; --solver newton; "
+    "--loss absolute; --decay x; --query 0:x; --query 0:1:2:3; --workers 0; --impute zero",
+    "certify x": "--lengths a:b; --domain nowhere",
+    "predict m x": "- --output",
+    "learning-curve x": "--train-sizes 4,x",
+    "demo": "--seconds 0",
+    "bench": "--scale -1",
+    "show": "- FILE",
+    "fit": "- DATA",
+    "": "- COMMAND",
+    "frobnicate": "- frobnicate",
+}
+
+
+def test_misuses_are_one_line_that_names_the_option(files):
+    np.savez("weighted.npz", X=X, Y=Y, weights=WEIGHTS)
+    np.savez("context.npz", X=X, Y=Y, context=X)
+    np.savez("wide.npz", X=np.ones((2, 3, 4)))
+    np.savez("weights_only.npz", X=X, weights=WEIGHTS)
+    pa.save(SOFTMAX, "softmax.safetensors")
+    Path("sub").mkdir()
+    for code, table in ((1, MISUSES), (2, WRONG_USAGE)):
+        for command, word in wrong_uses(table):
+            refused(files(*command), word, code=code)
+    assert not Path("o.npy").exists()
+
+
+WRITING = [
+    "fit gone.npz -o", "fit gone.npz --checkpoint", "predict m gone.npz -o", "merge gone -o",
+    "certify gone.npz --save", "learn-softmax gone.npz -o", "learning-curve gone.npz -o",
+    "audit m gone.npz -o", "report m -o", "demo --out", "reproduce yau2024-fig2 --out",
+    "program compile dfa -o", "program compile dfa --program", "program learn dfa -o",
+    "program learn dfa --program",
+]  # fmt: skip
+SUFFIXES = {"predict": "npy", "certify": "json", "report": "html"}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_places_that_cannot_be_written_are_found_before_the_work(command, run):
+    """The files that are read are missing, too; but that is not what is said."""
+    verb, *_, option = command.split()
+    suffix = SUFFIXES.get(verb, "safetensors")
+    # Nobody, not even root, makes files there.
+    refused(run(*command.split(), f"/proc/out.{suffix}"), "/proc")
+    if verb != "reproduce":
+        refused(run(*command.split(), f"nowhere/out.{suffix}"), "nowhere")
+    if verb in {"fit", "certify", "merge", "audit", "learn-softmax"} and option != "--checkpoint":
+        refused(run(*command.split(), "out.pkl"), "out.pkl", f".{suffix}")
+    assert os.listdir() == []
+
+
+def test_a_write_that_fails_leaves_what_was_there(files):
+    """Files may not grow beyond a limit: it is as if the disk were full."""
+    Path("out.npy").write_bytes(b"older")
+    before, limits = set(os.listdir()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+    try:
+        predicted = files("predict", "layer.safetensors", "data.npz", "-o", "out.npy")
+        fitted = files("fit", "data.npz", "-o", "new.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused(predicted)
+    refused(fitted)
+    assert set(os.listdir()) == before
+    assert Path("out.npy").read_bytes() == b"older"
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_no_verb_writes_over_its_data(files, link):
+    Path("t.csv").write_text("id,a,b\n1,1,2\n1,4,5\n", encoding="utf-8")
+    columns = ("--sequence", "id", "--tokens", "a,b")
+    for name, *command in (
+        ("data.npz", "predict", "layer.safetensors", "data.npz"),
+        ("X.npy", "predict", "layer.safetensors", "X*.npy"),
+        ("t.csv", "predict", "layer.safetensors", "t.csv", *columns),
+        ("sums.safetensors", "fit", "sums.safetensors"),
+        ("sums.safetensors", "merge", "sums.safetensors"),
+    ):
+        before, output = Path(name).read_bytes(), Path(name)
+        if link is not None:
+            output = Path(f"other{output.suffix}")
+            output.unlink(missing_ok=True)
+            link(name, output)
+        refused(files(*command, "-o", output), str(output))
+        assert Path(name).read_bytes() == before
+
+
+def test_text_that_a_terminal_would_obey_is_escaped(run):
+    ended = run("show", "gone\x1b[31m.npz")
+    refused(ended, "gone")
+    assert "\x1b" not in ended.stderr
+
+
+# processes
+
+
+def test_a_process_ends_with_a_code_and_one_line(tmp_path):
     def process(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "polyattn", *arguments],
-            capture_output=True, text=True, cwd=tmp_path, env=os.environ, check=False,
-        )  # fmt: skip
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
-    failed = process("show", "missing.safetensors")
+    failed = process("-m", "polyattn", "show", "missing.safetensors")
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr == "Error: there is no file 'missing.safetensors'.\n"
-    assert process("show").returncode == 2
-    pa.save(pa.data.random_layer(2), tmp_path / "layer.safetensors")
-    assert json.loads(process("show", "layer.safetensors", "--json").stdout)["n_dims"] == 2
+    assert re.fullmatch(r"Error: .*\n", failed.stderr)
+    # What few verbs need is not loaded for all.
+    code = "import polyattn.cli.main, sys; print({'yaml', 'sklearn'} & set(sys.modules))"
+    assert process("-c", code).stdout == "set()\n"
+
+
+def group(leader):
+    """The processes of a group that have not ended."""
+    command = [shutil.which("ps"), "-eo", "pgid=,stat="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return sum(row[0] == str(leader) and "Z" not in row[1] for row in rows)
+
+
+def wait_until(reached, seconds=120):
+    end = time.monotonic() + seconds
+    while not reached() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert reached()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("ps") is None, reason="processes are counted by ps")
+@pytest.mark.parametrize("n_processes", [2, 4])
+def test_ctrl_c_leaves_no_process_behind(tmp_path, n_processes):
+    """While workers start, and when all of them are there."""
+    for i in range(2 if n_processes == 2 else 12):
+        np.savez(tmp_path / f"part-{i:02d}.npz", X=np.ones((3000, 10, 14)), Y=np.ones((3000, 2)))
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "polyattn", "fit", "part-*.npz", "--workers", "2"]
+    options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True}
+    started = subprocess.Popen(command, cwd=tmp_path, **options)
+    wait_until(lambda: group(started.pid) >= n_processes)
+    os.killpg(started.pid, signal.SIGINT)
+    out, err = started.communicate(timeout=180)
+    assert (started.returncode, out, err.strip()) == (1, "", "Aborted!")
+    wait_until(lambda: group(started.pid) == 0)

@@ -1,22 +1,27 @@
 """Every example and every command of the documentation runs as printed, page by page.
 
 The Python blocks of a page make the files that its commands name.  What cannot be run here is
-listed with the reason, and still has to name what exists.
+listed with the reason, and still has to name what exists.  Pages but README.md are run by
+``make docs`` and ``make test-slow``.
 """
 
+import json
 import re
+import sys
 import tomllib
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 import pytest
 
-from pages import OPTIONAL, PAGES, ROOT, blocks, commands, commands_of, name_of, read, run_page
+from oracle import parsed, printed, refused
+from pages import OPTIONAL, PAGES, ROOT, blocks, commands_of, name_of, read, run_page
 from polyattn.cli.main import cli, main
 
 LEFT_OUT = {
-    "make demo": "tests/test_demo.py runs the demo",
+    "make demo": "a test below runs the demo",
     "make test": "it would run this test again",
     "make test-slow": "it takes 40 minutes",
     ".venv/bin/pytest -q tests/test_ridge.py": "it is a test itself",
@@ -24,24 +29,28 @@ LEFT_OUT = {
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes hours",
     "make mutants": "it takes an hour",
-    "polyattn fit 'shard-*.npz' --workers 2": "tests/test_cli_gathering.py starts workers",
+    "polyattn fit 'shard-*.npz' --workers 2": "tests/test_cli_data.py starts workers",
     "polyattn certify 'shard-*.npz' --dask tcp://scheduler:8786 --checkpoint run.safetensors": (
-        "there is no such scheduler; tests/test_cli_gathering.py has one"
+        "there is no such scheduler; tests/test_cli_data.py has one"
     ),
     "pip install .": "it would change the environment of the tests",
     "python benchmarks/fit_vs_ridge.py": "it takes minutes",
     "python benchmarks/capacity.py --rounds 2 --out docs/capacity": "it takes a quarter of an hour",
-    "polyattn bench": "tests/test_cli.py runs it",
-    "polyattn reproduce yau2024-fig1": "tests/test_reproduce_smoke.py runs it",
+    "polyattn bench": "a test below runs it",
+    "polyattn reproduce yau2024-fig1": "tests of the reproductions run it",
     "polyattn reproduce all --profile full --jobs 2": "it takes hours",
 }
-WITH_CODE = [page for page in PAGES if blocks(read(page)) and page not in OPTIONAL]
 INLINE = re.compile(r"`((?:polyattn|make|pip|python) [^`\n]+)`")
-
 TARGETS = set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
-EXTRAS = set(
-    tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"],
-)
+EXTRAS = set(tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"])
+
+
+WITH_CODE = [page for page in PAGES if blocks(read(page)) and page not in OPTIONAL]
+# README.md in every run of the tests; the others take a minute together.
+RUN = [
+    pytest.param(page, id=name_of(page), marks=[] if page.name == "README.md" else pytest.mark.slow)
+    for page in WITH_CODE
+]
 
 
 def nowhere(words):
@@ -49,21 +58,20 @@ def nowhere(words):
     program, *arguments = words
     if program == "make":
         return [target for target in arguments if target not in TARGETS]
-    if program == "python" and arguments[0] == "-m":
-        return [] if find_spec(arguments[1]) else [arguments[1]]
-    if program == "python":
-        return [] if (ROOT / arguments[0]).is_file() else [arguments[0]]
-    if program == ".venv/bin/pytest":
-        return [word for word in arguments if "/" in word and not (ROOT / word).is_file()]
     if program == "pip":
         named = {name for word in arguments for name in re.findall(r"\[([\w,]+)\]", word)}
         return sorted({extra for name in named for extra in name.split(",")} - EXTRAS)
-    return unknown_to_click(cli, arguments)
+    if program == "polyattn":
+        return unknown_to_click(cli, arguments)
+    if arguments[:1] == ["-m"]:
+        return [] if find_spec(arguments[1]) else [arguments[1]]
+    files = [word for word in arguments if "/" in word and not word.startswith("docs/")]
+    return [word for word in files if not (ROOT / word).is_file()]
 
 
-def unknown_to_click(group, arguments):
+def unknown_to_click(command, arguments):
     """Verbs and options that a group of commands does not have."""
-    command, rest = group, list(arguments)
+    rest = list(arguments)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         verb = rest.pop(0)
         if verb.isupper():  # VERB stands for any of them
@@ -77,86 +85,97 @@ def unknown_to_click(group, arguments):
     return [word for word in rest if re.match(r"--?[a-z]", word) and word not in options]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+@pytest.mark.parametrize("page", RUN)
 def test_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(read(page), str(page), left_out=LEFT_OUT)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_commands_name_exists(page):
-    text = read(page)
-    printed = [command.words for command in commands_of(text)]
-    printed += [found.split() for found in INLINE.findall(text)]
-    assert [(words, nowhere(words)) for words in printed if nowhere(words)] == []
+def test_what_commands_name_exists():
+    for page in PAGES:
+        text = read(page)
+        named = [command.words for command in commands_of(text)]
+        named += [found.split() for found in INLINE.findall(text)]
+        assert [(words, nowhere(words)) for words in named if nowhere(words)] == [], page
+    # Negative control.
+    for command in (
+        "make nothing", "python benchmarks/nothing.py", "pip install polyattn[yaml,nothing]",
+        "polyattn nothing", "polyattn program nothing", "polyattn fit data.npz --nothing",
+    ):  # fmt: skip
+        [missing] = nowhere(command.split())
+        assert "nothing" in missing
+    assert nowhere(["polyattn", "program", "run", "FILE", "--check"]) == []
 
 
-def test_pages_of_the_optional_environment_have_examples():
-    assert all(page in PAGES and blocks(read(page)) for page in OPTIONAL)
-
-
-def test_what_is_left_out_is_printed():
-    printed = {command.text for page in PAGES for command in commands_of(read(page))}
-    assert set(LEFT_OUT) - printed == set()
-    assert all(LEFT_OUT.values())
-
-
-def test_the_script_is_what_is_run_here():
+def test_commands_are_found_and_what_is_left_out_is_printed():
+    every = {command.text for page in PAGES for command in commands_of(read(page))}
+    assert set(LEFT_OUT) - every == set()
+    assert len(every - set(LEFT_OUT)) >= 30
     [script] = entry_points(group="console_scripts", name="polyattn")
     assert script.load() is main
 
 
-def test_many_commands_are_run():
-    run = [c for p in WITH_CODE for c in commands_of(read(p)) if c.text not in LEFT_OUT]
-    assert len(run) >= 30
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("polyattn show nothing.safetensors", "page.md:4: polyattn show nothing.safetensors: 1"),
-        ("polyattn program list  # exit code 3", "page.md:4: polyattn program list: 0"),
-        ("polyattn program list --no-such-option", "page.md:4: .*: 2"),
-        ("curl https://example.org", "page.md:4: .* only polyattn is run"),
-    ],
-)
-def test_a_command_that_fails_is_found(line, message, tmp_path, monkeypatch):
+def test_a_page_that_does_not_run_is_found(tmp_path, monkeypatch):
     """Negative control, with the line of the page."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(AssertionError, match=message):
-        run_page(f"# Title\n\n```sh\n{line}\n```\n", "page.md")
-
-
-def test_a_page_is_one_run(tmp_path, monkeypatch):
-    """What Python wrote, a command reads; a failure may be what the page says."""
-    monkeypatch.chdir(tmp_path)
-    page = "```python\nfrom pathlib import Path\n\nPath('a.json').write_text('{}')\n```\n"
-    page += "```sh\n# a comment\npolyattn show a.json  # exit code 1\n```\n"
-    run_page(page, "page.md")
-    with pytest.raises(AssertionError, match=r"page.md:8: polyattn show a.json: 1"):
-        run_page(page.replace("exit code 1", ""), "page.md")
-
-
-def test_a_broken_example_is_found():
-    """Negative control, with the line of the page in the traceback."""
-    page = "text\n\n```python\na = 1\n```\n\n```python\nassert a == 2\n```\n"
+    for line, message in {
+        "polyattn show nothing.safetensors": "page.md:4: polyattn show nothing.safetensors: 1",
+        "polyattn program list  # exit code 3": "page.md:4: polyattn program list: 0",
+        "curl https://example.org": "page.md:4: .* only polyattn is run",
+    }.items():
+        with pytest.raises(AssertionError, match=message):
+            run_page(f"# Title\n\n```sh\n{line}\n```\n", "page.md")
     with pytest.raises(AssertionError) as failure:
-        run_page(page, "page.md")
+        run_page("text\n\n```python\na = 1\n```\n\n```python\nassert a == 2\n```\n", "page.md")
     assert failure.traceback[-1].lineno + 1 == 8
-    run_page(page.replace("== 2", "== 1"), "page.md")
 
 
-def test_words_are_those_of_a_shell():
-    [block] = blocks("```console\n$ polyattn fit 'my data.npz'  # first\n```\n")
-    assert [command.words for command in commands(block)] == [("polyattn", "fit", "my data.npz")]
+# demo and bench
 
 
-def test_what_does_not_exist_is_found():
-    """Negative control."""
-    assert nowhere(["make", "test", "nothing"]) == ["nothing"]
-    assert nowhere(["python", "benchmarks/nothing.py"]) == ["benchmarks/nothing.py"]
-    assert nowhere(["pip", "install", "polyattn[yaml,nothing]"]) == ["nothing"]
-    assert nowhere(["polyattn", "nothing"]) == ["nothing"]
-    assert nowhere(["polyattn", "program", "nothing"]) == ["nothing"]
-    assert nowhere(["polyattn", "fit", "data.npz", "--nothing"]) == ["--nothing"]
-    assert nowhere(["polyattn", "program", "run", "FILE", "--check"]) == []
+def test_the_demo_finds_the_planted_layer_and_its_page_stands_alone(run):
+    figures = parsed(run("demo", "--no-adam", "-o", "page.html", "--json"))
+    assert figures["closed_form"]["n_heads"] == 1
+    assert figures["closed_form"]["validation_error"] < 1e-25
+    assert figures["closed_form"]["distance"] < 1e-9
+    assert figures["certificate"]["verdict"] == "identifiable"
+    assert figures["adam"] is None
+    page = Path("page.html").read_text(encoding="utf-8")
+    text = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
+    assert not re.search(r"https?:|@import|<script|\{\{", text)
+    assert f"{figures['closed_form']['validation_error']:.3g}" in page
+    assert "Identifiable" in page
+    refused(run("demo", "--no-adam", "-o", "gone/report.html"), "gone")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_adam_stands_beside_the_closed_form(run):
+    figures = parsed(run("demo", "--seconds", "0.5", "-o", "page.html", "--json"))
+    adam = figures["adam"]
+    # The first step beyond the limit is the last, however long a busy machine takes for it.
+    *before, end = adam["curve"]["seconds"]
+    assert max(before) < 0.5 <= end == adam["seconds"]
+    assert len(adam["curve"]["errors"]) == len(before) + 1
+    assert adam["validation_error"] > figures["closed_form"]["validation_error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("matplotlib", "plots")])
+def test_the_demo_runs_without_what_is_optional(package, extra, run, monkeypatch):
+    """The figures are printed; Adam needs torch, and the page matplotlib."""
+    for name in list(sys.modules):
+        if name.split(".")[0] == package or name.startswith("polyattn_papers.baselines"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    more = () if package == "torch" else ("--no-adam",)
+    printed(run("demo", *more, "-o", "page.html"), "Identifiable", f"polyattn[{extra}]")
+    assert Path("page.html").exists() == (package == "torch")
+
+
+def test_the_bench_compares_answers_and_times(run):
+    found = json.loads(run("bench", "--scale", "0.01", "--json").stdout)["comparisons"]
+    assert len(found) == 3
+    for one in found:
+        assert one["agrees"]
+        assert one["ratio"] == pytest.approx(one["other_seconds"] / one["seconds"])

@@ -1,0 +1,446 @@
+"""DATA of verbs: however the same sequences are stored, the answers are the same."""
+
+import csv
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polyattn as pa
+from oracle import parsed, printed, refused, wrong_uses
+
+RNG = np.random.default_rng(0)
+LENGTHS = RNG.integers(2, 6, 30)
+X = [RNG.standard_normal((n, 2)) + (i % 3) / 2 for i, n in enumerate(LENGTHS)]
+OFFSETS = np.concatenate([[0], np.cumsum(LENGTHS)])
+WEIGHTS = np.arange(30) % 3 + 0.5
+STATES = np.array(["calm", "busy", "mixed"])
+NUMBERS = {"last": RNG.standard_normal((30, 1)), "causal": [x[:, :1] * x[:1, 1:] for x in X]}
+LABELS = {
+    "last": STATES[np.arange(30) % 3],
+    "causal": [STATES[(x[:, 0] > 0) + (x[:, 1] > 1).astype(int)] for x in X],
+}
+
+COLUMNS = ("--sequence", "id", "--order", "time", "--tokens", "speed,load")
+STORED = {
+    "padded.npz": (), "packed.npz": (), "part-*.npz": (), "part-1.npz part-0.npz": (),
+    "table.csv": COLUMNS, "table.parquet": COLUMNS, "half-*.csv": COLUMNS,
+}  # fmt: skip
+
+
+def padded(sequences):
+    first = sequences[0]
+    fill = "" if first.dtype.kind == "U" else np.nan
+    made = np.full((len(sequences), 6, *first.shape[1:]), fill, first.dtype)
+    for i, each in enumerate(sequences):
+        made[i, : len(each)] = each
+    return made
+
+
+def store(mode, Y, weights=None):
+    """Everything of STORED: the rows of tables stand backwards in time, times begin at 5."""
+    flat = Y if mode == "last" else np.concatenate(Y)
+    more = {} if weights is None else {"weights": weights}
+    Y_padded = Y if mode == "last" else padded(Y)
+    np.savez("padded.npz", X=padded(X), Y=Y_padded, lengths=LENGTHS, **more)
+    np.savez("packed.npz", X=np.concatenate(X), Y=flat, offsets=OFFSETS, **more)
+    for i, part in enumerate((slice(0, 11), slice(11, 30))):
+        of_part = {"X": padded(X), "Y": Y_padded, "lengths": LENGTHS} | more
+        np.savez(f"part-{i}.npz", **{name: each[part] for name, each in of_part.items()})
+    frame = pd.DataFrame({
+        "id": np.repeat([f"run-{i:02d}" for i in range(30)], LENGTHS),
+        "time": np.concatenate([np.arange(n) + 5 for n in LENGTHS]),
+        "speed": np.concatenate(X)[:, 0], "load": np.concatenate(X)[:, 1],
+        "y": (np.repeat(flat, LENGTHS, axis=0) if mode == "last" else flat).ravel(),
+        "w": np.repeat(np.ones(30) if weights is None else weights, LENGTHS),
+    })  # fmt: skip
+    frame = frame.sort_values(["id", "time"], ascending=[True, False])
+    frame.to_csv("table.csv", index=False)
+    frame.to_parquet("table.parquet")
+    early = frame["id"] < "run-14"
+    frame[early].to_csv("half-0.csv", index=False)
+    frame[~early].to_csv("half-1.csv", index=False)
+    return frame
+
+
+def of_rows(found):
+    """Predictions of all positions, one after the other."""
+    return np.concatenate(found) if isinstance(found, list) else found
+
+
+def read_table(path):
+    return pd.read_csv(path) if path.endswith(".csv") else pd.read_parquet(path)
+
+
+# the same data
+
+
+@pytest.mark.parametrize("mode", ["last", "causal"])
+@pytest.mark.parametrize("stored", STORED)
+def test_stored_in_any_way_data_are_the_same(stored, mode, run):
+    Y, columns, names = NUMBERS[mode], STORED[stored], stored.split()
+    store(mode, Y, WEIGHTS)
+    targets = (*columns, "--targets", "y", "--weight", "w") if columns else ()
+    form = ("--mode", mode, "--query", 0, "--value", 1)
+    fitted = run("fit", *names, *targets, *form, "--json", "-o", "m.safetensors")
+    expected = pa.fit(X, Y, form=pa.Form(mode, query=[0], value=[1]), sample_weight=WEIGHTS)
+    assert parsed(fitted)["risk"] == pytest.approx(expected.risk, rel=1e-9)
+    assert np.allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6)
+    audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
+    assert audit["outcome"]["name"] == "optimal"
+    store(mode, Y)  # certificates take no weights
+    made = parsed(run("certify", *names, *columns, *form, "--json", "-o", "c.json"))
+    # The order of the files is that of their names, whatever was given.
+    assert made["digest"] == pa.certify(X, form=expected.form).digest
+    told = parsed(run("predict", "m.safetensors", *names, *columns, "--json", "-o", "p.npz"))
+    assert (told["n_sequences"], told["ragged"]) == (30, mode != "last")
+    with np.load("p.npz") as written:
+        flat = written["Y"] if mode == "last" else written["values"]
+        assert mode == "last" or written["offsets"].tolist() == OFFSETS.tolist()
+    assert told["n_rows"] == len(flat)
+    assert np.allclose(flat, of_rows(expected.predict(X)), rtol=1e-5, atol=1e-8)
+    if mode != "last":
+        refused(run("predict", "m.safetensors", *names, *columns, "-o", "p.npy"), ".npz")
+        assert not Path("p.npy").exists()
+    assert run("certify", *names, *columns, "--certificate", "c.json").exit_code == 0
+
+
+@pytest.mark.parametrize("mode", ["last", "causal"])
+@pytest.mark.parametrize("stored", STORED)
+def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
+    y, columns, names = LABELS[mode], STORED[stored], stored.split()
+    frame = store(mode, y)
+    targets = (*columns, "--targets", "y") if columns else ()
+    loss = "logistic" if mode == "last" else "squared"
+    options = ("--classify", "--loss", loss, "--ridge", 1, "--mode", mode, "-o", "m.safetensors")
+    found = parsed(run("fit", *names, *targets, *options, "--json"))
+    expected = pa.LinearAttentionClassifier(mode=mode, loss=loss, ridge=1.0).fit(X, y)
+    assert found["classes"] == ["busy", "calm", "mixed"]
+    assert found["accuracy"] == pytest.approx(expected.score(X, y))
+    assert np.allclose(pa.load("m.safetensors").coef_, expected.coef_, rtol=1e-5, atol=1e-8)
+    more = ("--probabilities",) if mode == "last" else ()
+    out = "p.parquet" if "parquet" in stored else "p.csv"
+    printed(run("predict", "m.safetensors", *names, *columns, *more, "-o", out), 30, out)
+    table, labels = read_table(out), of_rows(expected.predict(X))
+    assert table["label"].tolist() == labels.tolist()
+    if mode == "last":
+        chances = table[[f"probability_of_{each}" for each in found["classes"]]]
+        assert np.allclose(chances, expected.predict_proba(X), rtol=1e-6)
+        labels = np.repeat(labels, LENGTHS)
+    else:
+        # Squared error of the indicators of classes, beside that of the best layer.
+        indicators = [(each[:, None] == np.unique(STATES)).astype(float) for each in y]
+        audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
+        assert audit["risk"] == pytest.approx(pa.audit(expected.result_, X, indicators).risk)
+    if not columns:
+        numbers = np.arange(30) if mode == "last" else np.repeat(np.arange(30), LENGTHS)
+        assert table["sequence"].tolist() == numbers.tolist()
+        return
+    # Predictions join the table that they are of, whose rows stand in another order.
+    keys = ["id"] if mode == "last" else ["id", "time"]
+    assert list(table)[: len(keys)] == keys
+    joined = frame.merge(table, on=keys, validate="many_to_one").sort_values(["id", "time"])
+    assert joined["label"].tolist() == labels.tolist()
+
+
+def test_arrays_of_their_own_and_numbers_of_other_kinds(run):
+    equal = np.stack([x[:2] for x in X])
+    np.save("X.npy", equal.astype(np.float32))
+    np.save("Y.npy", NUMBERS["last"][:, 0])
+    found = parsed(run("fit", "X.npy", "--targets", "Y.npy", "--json", "-o", "m.safetensors"))
+    expected = pa.fit(equal.astype(np.float32).astype(float), NUMBERS["last"])
+    assert found["n_outputs"] == 1
+    assert np.allclose(pa.load("m.safetensors").coef, expected.coef)
+    # Labels may be numbers, truth values, and several at once, which are columns.
+    columns = (equal[:, -1] > 0).astype(int)
+    for labels in (np.arange(30) % 3, np.arange(30) % 2 == 0, columns):
+        np.save("y.npy", labels)
+        given = ("fit", "X.npy", "--targets", "y.npy", "--classify", "-o", "m.safetensors")
+        printed(run(*given), "m.safetensors")
+        assert run("predict", "m.safetensors", "X.npy", "-o", "p.npy").exit_code == 0
+        expected = pa.LinearAttentionClassifier().fit(np.load("X.npy"), labels)
+        assert np.array_equal(np.load("p.npy"), expected.predict(np.load("X.npy")))
+
+
+@pytest.mark.parametrize("stored", ["rectangular", "padded", "offsets"])
+def test_contexts_in_files(stored, run):
+    form = pa.Form(mode="full")
+    task = pa.data.planted(50, 6, 2, n_outputs=1, form=form, n_context_dims=2, random_state=0)
+    lengths = np.where(np.arange(50) % 2, 6, 6 if stored == "rectangular" else 3)
+    ragged = [one[:n] for one, n in zip(task.context, lengths, strict=True)]
+    Y = np.stack(task.layer(list(task.X), ragged))
+    arrays = {"context": task.context, "context_lengths": lengths}
+    if stored == "offsets":
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        arrays = {"context": np.concatenate(ragged), "context_offsets": offsets}
+    np.savez("data.npz", X=task.X, Y=Y, **arrays)
+    fitted = parsed(run("fit", "data.npz", "--mode", "full", "--json", "-o", "m.safetensors"))
+    assert fitted["n_context_dims"] == 2
+    assert run("predict", "m.safetensors", "data.npz", "-o", "p.npy").exit_code == 0
+    assert np.allclose(np.load("p.npy"), Y, atol=1e-8)
+    assert parsed(run("audit", "m.safetensors", "data.npz", "--json"))["outcome"]["ok"]
+
+
+def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
+    frame = store("last", LABELS["last"])
+    frame.iloc[[3, 50, 70], 2] = np.nan
+    frame.to_csv("gaps.csv", index=False)
+    targets = (*COLUMNS, "--targets", "y")
+    refused(run("fit", "gaps.csv", *targets, "--classify"), "speed", "--impute")
+    options = ("--classify", "--impute", "linear", "--scale", "-o", "m.safetensors", "--json")
+    found = parsed(run("fit", "gaps.csv", *targets, *options))
+    ordered = frame.sort_values(["id", "time"])
+    gaps = np.split(ordered[["speed", "load"]].to_numpy(), OFFSETS[1:-1])
+    model = pa.load("m.safetensors")
+    filled = pa.SequenceImputer("linear").fit_transform(gaps)
+    scaled = pa.SequenceScaler().fit_transform(filled)
+    expected = pa.LinearAttentionClassifier().fit(scaled, LABELS["last"])
+    assert np.allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
+    assert found["accuracy"] == pytest.approx(expected.score(scaled, LABELS["last"]))
+    assert run("predict", "m.safetensors", "gaps.csv", *COLUMNS, "-o", "p.csv").exit_code == 0
+    assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
+    page = run("report", "m.safetensors", "gaps.csv", *targets, "-o", "page.html", "--json")
+    assert parsed(page)["sections"]
+    text = Path("page.html").read_text(encoding="utf-8")
+    assert all(word in text for word in ("speed", "load", *STATES))
+    # Numbers are predicted from scaled tokens, too.
+    store("last", NUMBERS["last"])
+    found = parsed(run("fit", "table.csv", *targets, "--scale", "--json", "-o", "m.safetensors"))
+    model = pa.load("m.safetensors")
+    assert found["r2"] == pytest.approx(model.score(X, NUMBERS["last"]))
+    parsed(run("predict", "m.safetensors", "table.csv", *COLUMNS, "--json", "-o", "p.npy"))
+    assert np.allclose(np.load("p.npy").ravel(), model.predict(X).ravel())
+
+
+def test_a_classifier_is_held_against_the_most_frequent_label(run):
+    """The tokens say nothing about the labels; of weight zero they do not count."""
+    tokens = np.tile(np.array([1.0, 2.0, 3.0])[:, None, None], (4, 2, 1))
+    labels = np.array(["a"] * 6 + ["b"] * 6)
+    np.savez("d.npz", X=tokens, Y=labels, weights=np.repeat([1.0, 0.0], [9, 3]))
+    np.savez("some.npz", X=tokens[:9], Y=labels[:9])
+    given = ("fit", "--classify", "--ridge", 1, "--json")
+    weighted, some = (parsed(run(*given, name)) for name in ("d.npz", "some.npz"))
+    for key in ("accuracy", "majority_share", "risk"):
+        assert weighted[key] == pytest.approx(some[key])
+    assert some["majority_share"] == pytest.approx(2 / 3)
+    printed(run("fit", "some.npz", "--classify"), "66.7%", "'a'", "no better")
+
+
+# sums
+
+
+def test_sums_that_were_saved_apart_are_those_of_all_data(run):
+    Y = NUMBERS["last"]
+    whole = pa.fit(X, Y)
+    for name, kind in (("m", pa.Moments), ("t", pa.TriangularFactor)):
+        for i, part in enumerate((slice(0, 11), slice(11, 30))):
+            kind(2, 1).update(X[part], Y[part], chunk=f"part {i}").save(f"{name}-{i}.safetensors")
+        told = parsed(run("merge", f"{name}-*.safetensors", "-o", f"{name}.safetensors", "--json"))
+        assert (told["n_sequences"], len(told["files"])) == (30, 2)
+        assert [each["source"] for each in told["contents"]["sources"]] == ["part 0", "part 1"]
+        for given in ([f"{name}.safetensors"], [f"{name}-1.safetensors", f"{name}-0.safetensors"]):
+            found = parsed(run("fit", *given, "-o", "fit.safetensors", "--json"))
+            assert found["rank"] == whole.rank
+            assert np.allclose(pa.load("fit.safetensors").coef, whole.coef)
+            assert parsed(run("certify", *given, "--json"))["n_rows"] == 30
+    printed(run("merge", "m-*.safetensors", "-o", "m.safetensors"), 30, "part 0", "part 1")
+    # Nothing counts twice, and only what belongs together is added.
+    pa.Moments(2, 1, bias=True).update(X, Y).save("bias.safetensors")
+    pa.Moments(2, 1).update(X, Y).save("unnamed.safetensors")
+    shutil.copy("unnamed.safetensors", "copy.safetensors")
+    pa.save(whole, "fit.safetensors")
+    np.savez("d.npz", X=X[0][None])
+    for given, word in (
+        ("m.safetensors m-0.safetensors", "part 0"), ("m-0.safetensors ./m-0.safetensors", "twice"),
+        ("unnamed.safetensors copy.safetensors", "copy.safetensors"),
+        ("m-0.safetensors t-1.safetensors", "TriangularFactor"), ("d.npz", "d.npz"),
+        ("m.safetensors bias.safetensors", "bias"), ("m.safetensors d.npz", "d.npz"),
+        ("fit.safetensors", "FitResult"), ("no-*.safetensors", "no-*.safetensors"),
+    ):  # fmt: skip
+        refused(run("merge", *given.split(), "-o", "out.safetensors"), word)
+        if " " in given:
+            refused(run("fit", *given.split()), word)
+    # Nobody knows whether data without a name are counted twice.
+    printed(run("merge", "unnamed.safetensors", "-o", "o.safetensors"), "no name")
+
+
+def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
+    store("last", NUMBERS["last"])
+    command = ("fit", "part-*.npz", "--checkpoint", "kept", "--json")
+    first, before = parsed(run(*command)), Path("kept").read_bytes()
+    again = parsed(run(*command))
+    assert again.keys() == first.keys()
+    for name, each in again.items():
+        assert "seconds" in name or each == first[name], name
+    assert first["risk"] == pytest.approx(pa.fit(X, NUMBERS["last"]).risk)
+    for other, word in (
+        (("fit", "part-0.npz", *command[2:]), "part-1.npz"), ((*command, "--bias"), "kept"),
+        (("certify", *command[1:]), "kept"),
+    ):  # fmt: skip
+        refused(run(*other), word)
+    np.savez("part-0.npz", X=np.ones((30, 4, 2)), Y=np.ones((30, 1)))
+    refused(run(*command), "part-0.npz")
+    assert Path("kept").read_bytes() == before
+    # Two files of arrays are gone through in chunks, too.
+    np.save("X.npy", padded(X)[:, :2])
+    np.save("Y.npy", NUMBERS["last"])
+    arrays = ("fit", "X.npy", "--targets", "Y.npy", "--json")
+    assert parsed(run(*arrays, "--checkpoint", "own"))["risk"] == pytest.approx(
+        parsed(run(*arrays))["risk"]
+    )
+    Path("else").write_text("something else")
+    refused(run("fit", "part-*.npz", "--checkpoint", "else"), "else")
+    assert Path("else").read_text() == "something else"
+
+
+def test_verbs_in_memory_read_all_files_or_say_that_they_do_not_fit(run, monkeypatch):
+    store("last", NUMBERS["last"])
+    pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
+    options = "--train-sizes 12,20 --n-repeats 2 --ridge 0.1 --seed 1 --mean"
+    curve = ("learning-curve", *options.split(), "--json")
+    targets = (*COLUMNS, "--targets", "y")
+    given = {"n_repeats": 2, "ridge": 0.1, "random_state": 1, "form": pa.Form(mean=True)}
+    expected = pa.learning_curve(X, NUMBERS["last"], [12, 20], **given)
+    one = parsed(run(*curve, "packed.npz"))
+    assert one["curve"] == expected.table()
+    assert parsed(run(*curve, "part-*.npz")) == one == parsed(run(*curve, "table.csv", *targets))
+    assert run(*curve, "packed.npz", "-o", "c.safetensors").exit_code == 0
+    assert pa.load("c.safetensors").table() == expected.table()
+    refused(run("report", "c.safetensors", "packed.npz"), "X")
+    tested = ("--test-data", "part-0.npz", "--test-data", "part-1.npz")
+    assert parsed(run(*curve, "packed.npz", *tested))["n_test"] == 30
+    page = ("report", "m.safetensors", "half-*.csv", *targets, "-o", "page.html", "--json")
+    assert parsed(run(*page))["bytes"] == Path("page.html").stat().st_size
+    assert "speed" in Path("page.html").read_text(encoding="utf-8")
+    monkeypatch.setattr("os.sysconf", lambda name: 100 if "PAGES" in name else 10)
+    for given in (curve[:1], ("learn-softmax",), ("report", "m.safetensors")):
+        refused(run(*given, "part-*.npz"), given[0], "memory")
+
+
+# what is wrong with data
+
+
+def test_a_table_without_columns_is_answered_by_a_command_that_runs(run):
+    store("last", LABELS["last"])
+    for verb in ("fit", "certify"):
+        ended = run(verb, "table.csv")
+        refused(ended, "table.csv", "speed", "time", "y", f"polyattn {verb} table.csv")
+        example = ended.stderr.strip().partition("For example: polyattn ")[2]
+        assert ("--targets" in example) == (verb == "fit")
+        assert run(*next(csv.reader([example], delimiter=" "))).exit_code == 0
+    Path("odd.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert "For example" not in run("fit", "odd.csv").stderr
+
+
+C = " ".join(COLUMNS)
+LABELLED = f"{C} --targets y --classify"
+OWN_NAMES = "--sequence a; --order a; --tokens a; --weight a"
+MISUSES = {
+    f"fit table.csv {C}": "- --targets; --targets y - --classify; --targets gone - gone; "
+    "--targets y,load --classify - 2 targets",
+    f"fit table.csv {LABELLED}": "--workers 2; --explain",
+    "fit table.csv": "--targets y - --tokens; --tokens speed --targets load - --sequence",
+    f"fit half.parquet {LABELLED}": "- 0.5",
+    f"fit one.parquet {LABELLED}": "- one",
+    f"fit none.parquet {LABELLED}": "- 'y'",
+    f"fit empty.csv {LABELLED}": "- run-07",
+    f"audit c.safetensors new.csv {C} --targets y": "- ['new']",
+    f"predict c.safetensors table.csv {C} -o o.npy": "--probabilities",
+    "predict c.safetensors named.csv --sequence label --tokens speed,load -o o.csv": "- label",
+    f"predict m.safetensors scattered.csv {C}": "-o o.npy - twice; -o o.parquet - twice",
+    f"learning-curve scattered.csv {C} --targets w": "- twice",
+    "predict m.safetensors -o o.npy plain.npz": "plain.npz - twice; link.npz - twice; "
+    "gone.npz - gone.npz; table.csv - table.csv; wide.npz - wide.npz",
+    "fit plain.npz": f"m.safetensors - m.safetensors; {OWN_NAMES}",
+    "fit part-*.npz": f"--targets y; {OWN_NAMES}",
+}
+
+
+def test_misuses_of_tables_name_the_option_or_the_place(run):
+    frame = store("last", LABELS["last"])
+    pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
+    classifier = run("fit", "table.csv", *LABELLED.split(), "-o", "c.safetensors")
+    assert classifier.exit_code == 0
+    frame.assign(y=frame["y"].replace("calm", "new")).to_csv("new.csv", index=False)
+    frame.assign(y=frame["y"].where(frame["id"] != "run-07", "")).to_csv("empty.csv", index=False)
+    for name, value in (("half", 0.5), ("one", "one"), ("none", None)):
+        frame.assign(y=value).to_parquet(f"{name}.parquet")
+    frame.rename(columns={"id": "label"}).to_csv("named.csv", index=False)
+    frame.sort_values("time").to_csv("scattered.csv", index=False)
+    np.savez("wide.npz", X=np.ones((2, 3, 5)), Y=np.ones(2))
+    np.savez("plain.npz", X=np.ones((2, 3, 2)), Y=np.ones(2))
+    os.symlink("plain.npz", "link.npz")
+    for command, word in wrong_uses(MISUSES):
+        refused(run(*command), word)
+    assert not list(Path().glob("o.*"))
+
+
+@pytest.mark.parametrize("line", [2, 40, 5000])
+def test_a_text_among_numbers_is_named_by_file_line_and_column(line, run):
+    rows = [f"{i // 4},{i % 4},{i % 7}.5" for i in range(30_000)]
+    rows[line - 2] = rows[line - 2].rpartition(",")[0] + ',"3,5"'
+    Path("bad.csv").write_text("id,t,load\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    given = ("certify", "bad.csv", "--sequence", "id", "--order", "t", "--tokens", "load")
+    refused(run(*given), "bad.csv", f"line {line}:", "load", "3,5")
+
+
+def test_names_with_commas_and_brackets_and_in_progress(run, monkeypatch):
+    frame = store("last", NUMBERS["last"]).rename(columns={"speed": "a,b"})
+    frame.to_csv("table[1].csv", index=False)
+    pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
+    start = ("predict", "m.safetensors", "table[1].csv", "--sequence", "id", "--order", "time")
+    for tokens in (["--tokens", '"a,b",load'], ["--tokens", "a,b", "--tokens", "load"]):
+        assert run(*start, *tokens, "-o", "p.npy").exit_code == 0
+        assert np.allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
+    refused(run(*start, "--tokens", "a,b,load", "-o", "p.npy"), "'a'")
+    # Progress names the file, and a pipe gets none.
+    parts = ("predict", "m.safetensors", "part-*.npz", "-o", "p.npy")
+    assert run(*parts).stderr == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "part-" in run(*parts, "--json").stderr
+
+
+# workers
+
+
+def test_a_missing_extra_is_named(run, monkeypatch):
+    store("last", NUMBERS["last"])
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    refused(run("fit", "part-*.npz", "--workers", "2"), "polyattn[dask]")
+
+
+@pytest.mark.slow
+def test_workers_give_the_answers_of_one_process(run):
+    """Those of a scheduler and those that end with the verb; errors are the same line, too."""
+    distributed = pytest.importorskip("distributed")
+    store("last", NUMBERS["last"])
+
+    def answers(*more):
+        fits = [("fit", "part-*.npz"), ("fit", "part-*.npz", "--checkpoint", f"kept{len(more)}")]
+        for command in (*fits, ("certify", "part-*.npz"), ("fit", "part-0.npz")):
+            found = parsed(run(*command, *more, "--json"))
+            yield {name: each for name, each in found.items() if "seconds" not in name}
+
+    alone = list(answers())
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
+    ) as cluster:
+        together = list(answers("--dask", cluster.scheduler_address))
+        assert together[:3] == alone[:3]
+        assert together[3]["risk"] == pytest.approx(alone[3]["risk"])
+        with np.load("part-1.npz") as held:
+            broken = dict(held)
+        broken["X"][3, 1, 1] = np.nan
+        np.savez("part-1.npz", **broken)
+        message = run("fit", "part-*.npz")
+        refused(message, "part-1.npz", "NaN", 3)
+        by_workers = run("fit", "part-*.npz", "--dask", cluster.scheduler_address)
+        assert by_workers.stderr == message.stderr
+    store("last", NUMBERS["last"])
+    assert next(answers("--workers", "1")) == alone[0]
+    refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")

@@ -1,0 +1,305 @@
+"""``polyattn program``: machines run by layers, programs compiled, learned and saved."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from oracle import parsed, printed, refused, wrong_uses
+
+P = pa.programs
+EVEN = {
+    "name": "even ones",
+    "accepting": ["even"],
+    "transitions": {"even": {"a": "even", "b": "odd"}, "odd": {"a": "odd", "b": "even"}},
+    "word": "abb",
+}
+INCREMENT = """
+letters: [0, 1, _]
+start: right
+halt: done
+tape: 1011
+rules:
+  right: {0: {move: R}, 1: {move: R}, _: {move: L, next: carry}}
+  carry: {0: [done, 1, L], 1: [carry, 0, L], _: 1Ldone}
+"""
+RUNNER = {"rules": {"A": {"0": "1RA", "1": "1RA"}}, "max_steps": 100}
+FLIP = {"rules": {"A": {"0": "1SH", "1": "0SH"}}, "tape": "000"}
+
+
+@pytest.fixture
+def program(run, monkeypatch):
+    """Run a subcommand in a folder with files of machines; returns click's result."""
+    monkeypatch.setenv("COLUMNS", "160")
+    for name, content in {"even": EVEN, "runner": RUNNER, "flip": FLIP}.items():
+        Path(f"{name}.json").write_text(json.dumps(content))
+    Path("table.json").write_text("[[0, 1], [1, 0]]")
+    Path("increment.yaml").write_text(INCREMENT)
+    return lambda *arguments: run("program", *arguments)
+
+
+# run
+
+
+def test_an_automaton_runs_with_its_own_names(program):
+    found = parsed(program("run", "even.json", "b,a", "--tokens", "--check", "--json"))
+    assert (found["word"], found["states"]) == (["b", "a"], ["odd", "odd"])
+    assert (found["start"], found["final"], found["accepts"]) == ("even", "odd", False)
+    assert found["check"] == {"interpreter": True, "rules": True}
+    assert found["layer"]["sizes"] == {"n_states": 2, "n_letters": 2, "max_length": 2}
+    assert found["tokens"][-1].endswith("state(odd)")
+    assert "T(even, odd)" in " ".join(found["tokens"])
+    printed(program("run", "even.json", "--check"), "even ones", "1 a -> even", "3 b -> even")
+    # Without accepting states there is no verdict.
+    assert parsed(program("run", "table.json", "11", "--json"))["accepts"] is None
+    assert "accept" not in printed(program("run", "table.json", "11"))
+
+
+def test_divisibility_by_a_layer_is_that_of_integers(program):
+    for machine, word, base, styles in (
+        ("7", "0", 2, "registers one-hot"), ("7", "10101", 2, "registers one-hot"),
+        ("7", "1100010", 2, "registers one-hot"), ("7", "", 2, "registers one-hot"),
+        ("7,10", "343", 10, "registers"), ("5,16", "ff", 16, "one-hot"), ("3", 60 * "10", 2, ""),
+    ):  # fmt: skip
+        for style in styles.split() or [None]:
+            given = ("run", f"divisibility:{machine}", word, "--check", "--json")
+            found = parsed(program(*given, *(("--style", style) if style else ())))
+            assert found["accepts"] == (int(word or "0", base) % int(machine[0]) == 0)
+            # Where nobody says the style, long words get the one that compiles soon.
+            assert found["layer"]["program"].endswith(style or "one-hot")
+    printed(program("run", "divisibility:3", 60 * "10", "--steps", 2), 118)
+
+
+def test_busy_beavers_halt_after_the_steps_that_are_known(program):
+    beavers = {"1RB1LB_1LA1RH": (6, 4), "bb2": (6, 4), "bb3": (21, 5), "bb4": (107, 13)}
+    for machine, (steps, ones) in beavers.items():
+        found = parsed(program("run", machine, "--check", "--json"))
+        assert (found["steps"], found["halted"], found["state"]) == (steps, True, "H")
+        assert (found["tape"].count("1"), found["n_tokens"]) == (ones, 2 * steps + 1)
+        assert found["check"] == {"interpreter": True, "rules": True}
+
+
+def test_a_turing_machine_runs_with_its_own_names(program):
+    found = parsed(program("run", "increment.yaml", "--check", "--json"))
+    assert found["part"] == {"first": 0, "letters": ["1", "1", "0", "0", "_"]}
+    assert (found["state"], found["position"], found["cell"]) == ("done", 0, 0)
+    assert (found["steps"], found["halted"], found["endless"]) == (8, True, True)
+    assert found["tape"] == ["1", "1", "0", "0"] + ["_"] * 28
+    assert len(found["history"]) == 8
+    assert found["history"][0] == {
+        "state": "right", "position": 0, "read": "1", "write": "1", "move": 1, "next": "right",
+    }  # fmt: skip
+    printed(program("run", "increment.yaml", "--check"), "1100", "done", "1 0 1 1 [_]")
+
+
+def test_limits_of_steps_and_cells(program):
+    found = parsed(program("run", "bb5", "--max-steps", 20, "--steps", 3, "--json"))
+    assert (found["halted"], found["steps"], found["max_steps"]) == (False, 20, 20)
+    assert len(found["history"]) == 3
+    printed(program("run", "bb5", "--max-steps", 20, "--steps", 3), "20", "17")
+    nothing = parsed(program("run", "bb5", "--max-steps", 0, "--json"))
+    assert (nothing["steps"], nothing["state"]) == (0, "A")
+    # The tape grows until the head does not come around, unless it is said how long it is.
+    found = parsed(program("run", "runner.json", "--json"))
+    assert (found["n_cells"], found["endless"], found["position"]) == (128, True, 100)
+    assert parsed(program("run", "runner.json", "--max-steps", 40, "--json"))["n_cells"] == 64
+    # Twice as long as the input, for a head that may go either way.
+    long = ("run", "runner.json", 20 * "0", "--max-steps", 3, "--json")
+    assert parsed(program(*long))["n_cells"] == 40
+    found = parsed(program("run", "runner.json", "--cells", 50, "--check", "--json"))
+    assert (found["n_cells"], found["endless"]) == (50, False)
+    refused(program("run", "runner.json", "--cells", 50, "--no-wrap"), "50", "--cells")
+
+
+def test_the_head_starts_where_it_is_told(program):
+    for position, cell in (("first", 0), ("last", 2), (1, 1), (-2, -2), (5, 5)):
+        found = parsed(program("run", "flip.json", "--position", position, "--check", "--json"))
+        assert (found["position"], found["cell"]) == (cell, cell % found["n_cells"])
+        assert found["part"]["letters"][cell - found["part"]["first"]] == "1"
+        Path("told.json").write_text(json.dumps(FLIP | {"position": position}))
+        assert parsed(program("run", "told.json", "--json"))["position"] == cell
+
+
+# list, show, compile
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_list_breaks_no_name_at_any_width(program, width, monkeypatch):
+    content = parsed(program("list", "--json"))
+    names = [each["name"] for each in (*content["programs"], *content["machines"])]
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = re.sub(r"\x1b\[[\d;]*m", "", program("list").stdout)
+    lines = [line.strip("│┃ ") for line in text.splitlines()]
+    assert max(map(len, text.splitlines())) <= width or width < 60
+    for name in names:
+        assert any(re.match(rf"{re.escape(name)}( |$)", line) for line in lines), name
+    assert "…" not in text
+
+
+def test_the_examples_of_the_list_run(program):
+    for each in parsed(program("list", "--json"))["machines"]:
+        words = each["example"].split()[2:]
+        limit = "--max-steps" if each["kind"] == "turing" else "--steps"
+        assert all(parsed(program(*words, limit, 30, "--check", "--json"))["check"].values())
+
+
+def test_sizes_are_those_of_the_library(program):
+    sizes = ("--states", 3, "--letters", 2, "--length", 5, "--cells", 8)
+    found = parsed(program("list", *sizes, "--json"))
+    programs = {(one["name"], one["style"]): one for one in found["programs"]}
+    for key, expected in {
+        ("dfa", "registers"): P.universal_dfa(3, 2, 5),
+        ("dfa", "one-hot"): P.universal_dfa(3, 2, 5, style="one_hot"),
+        ("turing", None): P.universal_turing_machine(3, 2, 8),
+    }.items():
+        compiled = P.compile(expected)
+        listed = programs[key]["n_dims"], programs[key]["n_heads"]
+        assert listed == (compiled.n_dims, compiled.n_heads)
+    for name in sorted({name for name, _ in programs}):
+        found = parsed(program("show", name, "--json"))
+        printed(program("show", name), found["instructions"][0], found["terms"][0])
+        assert sum(each["n_values"] for each in found["attributes"]) == found["n_dims"]
+        assert len(found["terms"]) == found["n_terms"]
+    sized = parsed(program("show", "dfa", "--style", "one-hot", "--machine", "even.json", "--json"))
+    assert sized["sizes"] == {"n_states": 2, "n_letters": 2, "max_length": 8}
+    printed(program("show", "fixed-dfa", "--machine", "divisibility:40"), "40 more", "--json")
+
+
+def test_machines_are_shown_and_written_alike(program, run):
+    printed(program("show", "even.json"), "even ones", "even (accepting)", "odd", "abb")
+    printed(program("show", "bb3"), "3 states", "1 R B", "1 R H")
+    content = parsed(program("show", "increment.yaml", "--json"))
+    Path("copy.json").write_text(json.dumps(content))
+    for name in ("copy.json", "increment.yaml"):
+        assert parsed(run("show", name, "--json")) == content
+    one, other = (
+        parsed(program("run", f"{name}", "--json")) for name in ("copy.json", "increment.yaml")
+    )
+    assert one | {"machine": ""} == other | {"machine": ""}
+
+
+def test_compile_saves_the_layer_and_the_program(program, run):
+    sizes = ("--states", 3, "--letters", 2, "--cells", 16)
+    files = ("-o", "layer.safetensors", "--program", "turing.safetensors")
+    found = parsed(program("compile", "turing", *sizes, *files, "--json"))
+    layer, expected = pa.load("layer.safetensors"), P.universal_turing_machine(3, 2, 16)
+    assert pa.same_function(layer, P.compile(expected).layer)
+    assert (found["n_heads"], found["n_dims"]) == (layer.n_heads, layer.n_dims)
+    assert found["bytes"] == layer.attn.nbytes + layer.value.nbytes
+    kept, machine = pa.load("turing.safetensors"), P.machines.busy_beaver(3)
+    assert kept.run(machine, [0] * 16) == machine.run([0] * 16)
+    page = run("report", "turing.safetensors", "--machine", "bb3", "-o", "bb3.html")
+    printed(page, "bb3.html")
+    assert "bb3" in Path("bb3.html").read_text(encoding="utf-8")
+    refused(run("report", "turing.safetensors", "--tokens", "a"), "leave --tokens out")
+    assert parsed(program("compile", "fixed-dfa", "--machine", "even.json", "--json"))["n_heads"]
+
+
+# learn
+
+
+def test_what_is_learned_runs_at_larger_sizes_and_is_saved(program):
+    kept = ("-o", "words.json", "--program", "p.safetensors", "--json")
+    larger = ("--test", 20, "--test-states", 8, "--test-length", 20)
+    found = parsed(program("learn", "dfa", "--traces", 15, *larger, *kept))
+    assert (found["outcome"]["name"], found["kind"], found["method"]) == ("learned", "dfa", "rules")
+    assert found["sizes"] == {"states": 3, "letters": 3, "length": 6}
+    assert found["test"] == {
+        "sizes": {"n_states": 8, "n_letters": 3, "max_length": 20},
+        "n_machines": 20, "exact": 20, "wrong": 0, "refused": 0,
+    }  # fmt: skip
+    planted = P.universal_dfa(3, 3, 6, style="one_hot")
+    traces = P.traces(planted, 15, random_state=0)
+    assert found["n_rows"] == sum(trace.n_rows for trace in traces)
+    assert found["terms"] == [str(term) for term in P.learn(planted.schema, traces).terms]
+    written = json.loads(Path("words.json").read_text())
+    assert found.items() >= {**written, "output": "words.json"}.items()
+    machine = P.machines.divisibility(3)
+    assert pa.load("p.safetensors").run(machine, [1, 1, 0]) == machine.run([1, 1, 0])
+    # Other seeds are other traces of the same program.
+    other = parsed(program("learn", "dfa", "--traces", 15, "--test", 0, "--seed", 1, "--json"))
+    assert other["n_rows"] != found["n_rows"]
+    assert set(other["terms"]) == set(found["terms"])
+    assert "test" not in other
+
+
+SMALL = ("--states", 2, "--letters", 2, "--length", 2)
+
+
+def test_coefficients_are_learned_certified_and_written_as_a_layer(program, run):
+    given = ("learn", "dfa", "--method", "coefficients", *SMALL, "--traces", 300, "--test", 20)
+    found = parsed(program(*given, "--certify", 80, "-o", "layer.safetensors", "--json"))
+    assert (found["outcome"]["name"], found["terms"]) == ("fitted", None)
+    assert found["certificate"]["verdict"] == "saturated"
+    assert found["certificate"]["n_checked_traces"] == 80
+    assert found["test"]["exact"] == 20
+    layer = pa.load("layer.safetensors")
+    planted = P.universal_dfa(2, 2, 2, style="one_hot")
+    (trace,) = P.traces(planted, 1, random_state=5, lengths=(2, 2))
+    for row, wanted in enumerate(trace.completion):
+        tokens = trace.tokens[: len(trace.prompt) + row].astype(float)
+        assert np.allclose(layer(tokens), wanted)
+    for method in ("rules", "coefficients"):
+        few = ("learn", "dfa", "--method", method, *SMALL, "--traces", 1, "--test", 9)
+        test = parsed(program(*few, "--json"), code=4)["test"]
+        assert test["exact"] + test["wrong"] + test["refused"] == 9
+        printed(program(*few, "-o", "w.json"), "traces", "w.json", code=4)
+    assert parsed(run("show", "w.json", "--json"))["method"] == "coefficients"
+
+
+@pytest.mark.slow
+def test_a_turing_machine_is_learned_and_run_at_a_larger_size(program):
+    given = ("turing", "--traces", 20, "--test", 10, "--test-cells", 20, "--json")
+    found = parsed(program("learn", *given))
+    assert found["outcome"]["name"] == "learned"
+    assert found["test"]["sizes"] == {"n_states": 3, "n_letters": 2, "n_cells": 20}
+    assert found["test"]["exact"] == 10
+
+
+# errors
+
+#: Behind each subcommand one wrong use after the other; see ``oracle.wrong_uses``.
+MISUSES = {
+    "run": "gone.json - gone.json; nonsense - nonsense; parity - parity; parity 012 - '2'; "
+    "1RB1LB_1LA1RX - 1RX; divisibility:0 - divisor; divisibility:7,10,2 - divisibility; "
+    "divisibility:10000000 - 1000; bad.json - 'b'; worse.yaml - line 1; machine.txt - .json",
+    "run bb2": "x0 - 'x'; 00000 --cells 4 - 5 cells; --cells 4 --position 4 - 5 cells; "
+    "--position -5000 - 4096",
+    "show": "bad.json - 'b'; worse.yaml - line 1; nonsense - nonsense",
+    "compile turing": "--cells 1",
+    "compile associative-memory": "--keys 12000 -o m.safetensors - GB",
+    "learn turing": "--cells 1",
+    "learn dfa": "-o x.txt - x.txt",
+}
+WRONG_USAGE = {
+    "run": "- MACHINE",
+    "run parity 1": "--cells 4; --no-wrap; --max-steps 0; --position 1",
+    "run bb2": "--style one-hot; --max-steps -1; --max-steps 1000000000; --cells 5000; "
+    "--position middle",
+    "compile": "nonsense - nonsense",
+    "compile dfa": "--cells 4; --states 0",
+    "compile turing": "--style one-hot; --machine parity - parity",
+    "compile fixed-dfa": "--machine bb2 - bb2",
+    "show bb2": "--states 3",
+    "list": "--style one-hot; --machine bb2",
+    "learn": "memory - memory",
+    "learn dfa": "--cells 5; --test-cells 5; --style one_hot; --traces 0; --seed -1; "
+    "--method coefficients --test-states 5 - --test-",
+    "learn turing": "--length 5; --test-length 5; --style one-hot",
+    "": "frobnicate - frobnicate",
+}
+
+
+def test_misuses_are_one_line_that_names_the_option(program):
+    Path("bad.json").write_text('{"transitions": {"a": {"0": "b"}}}')
+    Path("worse.yaml").write_text("rules: {A: {0: 1RB}")
+    Path("machine.txt").write_text("[[0]]")
+    before = sorted(Path().iterdir())
+    for code, table in ((1, MISUSES), (2, WRONG_USAGE)):
+        for command, word in wrong_uses(table):
+            refused(program(*command), word, code=code)
+    assert sorted(Path().iterdir()) == before
