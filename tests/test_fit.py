@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import least_squares
 
 import oracle
 import polyattn as pa
@@ -484,48 +482,6 @@ def test_planted_layers_of_any_width_come_back(mode):
         assert relative_error(result.coef, oracle.coefficients(truth, d, form)) < 1e-9
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_near_the_optimum_is_better(mode):
-    rng = np.random.default_rng(0)
-    X, form = list(rng.standard_normal((40, 4, 2))), {"mode": mode}
-    rows = rng.standard_normal((40 if mode == "last" else 160, 2))
-    result = Problem(X, rows, {**oracle.DEFAULTS, **form}).fit("auto")
-    psi, theta = oracle.design(X, form), oracle.features_of(result.coef, form)
-    assert result.risk == pytest.approx(np.mean(np.sum((rows - psi @ theta) ** 2, axis=1)))
-    for size in 10.0 ** np.arange(-6, 3):
-        other = rows - psi @ (theta + size * rng.standard_normal(theta.shape))
-        assert np.mean(np.sum(other**2, axis=1)) > result.risk
-
-
-@pytest.mark.parametrize(("mode", "n_heads"), [("last", 1), ("last", 4), ("causal", 2)])
-def test_no_descent_over_heads_gets_below_the_closed_form(mode, n_heads):
-    """On pure noise; enough heads reach it, and fewer reach the best that fit found."""
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((50, 4, 2))
-    Y = rng.standard_normal((50, 2) if mode == "last" else (50, 4, 2))
-    optimum = pa.fit(X, Y, mode).risk
-    limited = pa.fit(X, Y, mode, n_heads=n_heads)
-    psi = oracle.design(list(X), {"mode": mode})
-    rows = Y.reshape(-1, 2)
-
-    def residuals(parameters):
-        attn, value = parameters.reshape(2, n_heads, 2, 2)
-        T = np.einsum("hja,hlk->ajkl", value, attn)
-        T = T + T.transpose(0, 2, 1, 3)
-        coef = np.stack([T[:, 0, 0] / 2, T[:, 0, 1], T[:, 1, 1] / 2], axis=1)
-        return (psi @ oracle.features_of(coef, {}) - rows).ravel()
-
-    starts = rng.standard_normal((4, 8 * n_heads))
-    reached = min(2 * least_squares(residuals, x, max_nfev=200).cost for x in starts) / len(rows)
-    assert reached > optimum * (1 - 1e-9)
-    assert limited.risk < reached * (1 + 1e-6)
-    assert limited.optimal_risk == pytest.approx(optimum, rel=1e-9)
-    assert limited.gap == pytest.approx(limited.risk - optimum, rel=1e-6, abs=1e-9)
-    assert (limited.gap > 1e-3) == (n_heads == 1)
-    assert limited.layer.n_heads <= n_heads
-    assert reached == pytest.approx(limited.risk, rel=1e-3)
-
-
 def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
     """A sample that determines the layer is believed only where all others agree with it."""
     task = pa.data.planted(1300, 7, 3, n_heads=2, mode="causal", random_state=0)
@@ -612,22 +568,22 @@ DTYPES = {
 }
 
 
-@pytest.mark.parametrize("name", DTYPES)
-def test_every_real_dtype_is_its_float64(name):
-    tokens, targets = DTYPES[name], np.random.default_rng(2).integers(-100, 100, (30, 2))
-    wide = tokens.astype(np.float64)
-    for solver in ("auto", "direct", "dual"):
-        expected = pa.fit(wide, targets.astype(float), solver=solver)
-        for kind in (np.int16, np.float32):
-            found = pa.fit(tokens, targets.astype(kind), solver=solver)
-            np.testing.assert_array_equal(found.coef, expected.coef)
-            assert found.risk == expected.risk
-            np.testing.assert_array_equal(found.predict(tokens), expected.predict(wide))
+def test_every_real_dtype_is_its_float64():
+    targets = np.random.default_rng(2).integers(-100, 100, (30, 2))
+    for name, tokens in DTYPES.items():
+        wide = tokens.astype(np.float64)
+        for solver in ("auto", "direct", "dual"):
+            expected = pa.fit(wide, targets.astype(float), solver=solver)
+            for kind in (np.int16, np.float32):
+                found = pa.fit(tokens, targets.astype(kind), solver=solver)
+                assert np.array_equal(found.coef, expected.coef), name
+                assert found.risk == expected.risk
+                assert np.array_equal(found.predict(tokens), expected.predict(wide)), name
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_inputs_are_never_modified(solver):
-    arrays = [TOKENS.copy(), TARGETS.copy(), RNG.uniform(0, 1, 30), np.array([3.0, 1.0])]
+    arrays = [TOKENS.copy(), TARGETS.copy(), np.arange(30.0), np.array([3.0, 1.0])]
     before = [array.copy() for array in arrays]
     for array in arrays:
         array.setflags(write=False)
@@ -652,7 +608,7 @@ def test_the_seed_is_kept_and_gives_the_same_result_again():
     one, other = (pa.fit(TOKENS, TARGETS, random_state=7) for _ in range(2))
     np.testing.assert_array_equal(one.coef, other.coef)
     assert (one.layer, one.outcome) == (other.layer, other.outcome)
-    for state in (np.int64(7), np.random.default_rng(3), None):
+    for state in (np.int64(7), np.random.default_rng(3)):
         result = pa.fit(TOKENS, TARGETS, n_heads=1, random_state=state)
         again = pa.fit(TOKENS, TARGETS, n_heads=1, random_state=result.random_state)
         assert type(result.random_state) is int
@@ -660,6 +616,7 @@ def test_the_seed_is_kept_and_gives_the_same_result_again():
     generator = np.random.default_rng(0)  # which advances
     seeds = {pa.fit(TOKENS, TARGETS, random_state=generator).random_state for _ in range(2)}
     assert len(seeds) == 2
+    assert type(pa.fit(TOKENS, TARGETS, random_state=None).random_state) is int
     # The optimum itself needs no seed.
     one, other = (pa.fit(TOKENS, TARGETS, random_state=seed) for seed in (1, 2))
     np.testing.assert_array_equal(one.coef, other.coef)
@@ -683,70 +640,72 @@ def spread(targets, weights=None):
     return oracle.nearest((shares * (rows - means) ** 2).sum() / shares.sum())
 
 
-def _moments(*cuts, kind=pa.Moments, weights=None):
-    borders, parts = [0, *cuts, 120], []
-    for a, b in pairwise(borders):
-        parts.append(kind(3, 2).update(X[a:b], Y[a:b], weights and weights[a:b]))
-    return pa.fit(statistics=sum(parts[1:], parts[0]))
+def sums_of(kind=pa.Moments, weights=None, **of_second):
+    """Sums of two chunks."""
+    sums = kind(3, 2)
+    for name, some, more in (("a", slice(50), {}), ("b", slice(50, 120), of_second)):
+        each = None if weights is None else weights[some]
+        sums.update(X[some], Y[some], each, chunk=name, **more)
+    return sums
 
 
-WAYS_TO_FIT = {
-    **{w: lambda w=w: pa.fit(X, Y, solver=w) for w in SOLVERS},
-    "a chosen ridge": lambda: pa.fit(X, Y, ridge="loo"),
-    "one head": lambda: pa.fit(X, Y, n_heads=1),
-    "a chosen decay": lambda: pa.fit(X, Y, form=pa.Form(decay="loo", skip=True)),
-    "a context": lambda: pa.fit(X, Y, context=X[:, :3]),
-    "moments": lambda: _moments(9, 50),
-    "a triangular factor": lambda: _moments(9, 50, kind=pa.TriangularFactor),
-}
+FORGOTTEN = np.where(np.arange(120) < 50, 0.25, 1.0)
+FIRST = pa.Moments(3, 2).update(X[:50], Y[:50], chunk="a")
+HELD_AGAINST = {
+    # a fit, and the weights of sequences with which the mean is taken
+    **{w: (lambda w=w: pa.fit(X, Y, solver=w), None) for w in SOLVERS},
+    **{f"{w}, weights": (lambda w=w: pa.fit(X, Y, solver=w, sample_weight=WEIGHTS), WEIGHTS)
+       for w in ("primal", "dual")},
+    "a chosen ridge": (lambda: pa.fit(X, Y, ridge="loo"), None),
+    "one head": (lambda: pa.fit(X, Y, n_heads=1), None),
+    "a chosen decay": (lambda: pa.fit(X, Y, form=pa.Form(decay="loo", skip=True)), None),
+    "a context": (lambda: pa.fit(X, Y, context=X), None),
+    "moments": (lambda: pa.fit(statistics=sums_of(weights=WEIGHTS)), WEIGHTS),
+    "a factor": (lambda: pa.fit(statistics=sums_of(pa.TriangularFactor)), None),
+    "a chunk taken out": (lambda: pa.fit(statistics=sums_of() - FIRST), np.arange(120) >= 50),
+    "an old chunk": (lambda: pa.fit(statistics=sums_of(forget=0.25)), FORGOTTEN),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS_TO_FIT)
+@pytest.mark.parametrize("way", HELD_AGAINST)
 def test_every_way_to_fit_is_held_against_the_mean(way):
-    result = WAYS_TO_FIT[way]()
-    assert result.baseline_risk == pytest.approx(spread(Y), rel=1e-13)
+    call, weights = HELD_AGAINST[way]
+    result, own = call(), np.ones(120) if weights is None else np.asarray(weights, dtype=float)
+    assert result.baseline_risk == pytest.approx(spread(Y, own), rel=1e-11)
     assert result.r2 == 1.0 - result.risk / result.baseline_risk
-    assert result.zero_risk == pytest.approx(np.mean(np.sum(Y**2, axis=1)), rel=1e-13)
-    for number in ("120", "5", "3"):
-        assert number in result.data_sizes
-    if way != "one head":
-        outputs = result.predict(X, context=X[:, :3]) if way == "a context" else result.predict(X)
-        assert result.risk == pytest.approx(np.mean(np.sum((Y - outputs) ** 2, axis=1)), rel=1e-9)
+    assert result.zero_risk == pytest.approx(
+        np.average(np.sum(Y**2, axis=1), weights=own), rel=1e-11
+    )
+    outputs = result.predict(X, context=X) if way == "a context" else result.predict(X)
+    errors = np.sum((Y - outputs) ** 2, axis=1)
+    assert result.risk == pytest.approx(np.average(errors, weights=own), rel=1e-8)
+    assert "5 tokens of 3 coordinates" in result.data_sizes
 
 
-def test_weights_count_in_the_mean():
-    rows = RNG.standard_normal((120, 5, 2))
-    flat, each = rows.reshape(-1, 2), np.repeat(WEIGHTS, 5)
-    for found in (
-        pa.fit(X, Y, sample_weight=WEIGHTS), pa.fit(X, Y, sample_weight=WEIGHTS, solver="dual"),
-        pa.fit(statistics=pa.Moments(3, 2).update(X, Y, WEIGHTS)),
-    ):  # fmt: skip
-        assert found.baseline_risk == pytest.approx(spread(Y, WEIGHTS), rel=1e-13)
+def test_positions_and_classes_are_held_against_their_own_mean():
+    rows = np.random.default_rng(1).standard_normal((120, 5, 2))
     found = pa.fit(X, rows, mode="causal", sample_weight=WEIGHTS)
-    assert found.baseline_risk == pytest.approx(spread(flat, each), rel=1e-12)
+    each = np.repeat(WEIGHTS, 5)
+    assert found.baseline_risk == pytest.approx(spread(rows.reshape(-1, 2), each), rel=1e-12)
     found = pa.fit(X, LABELS, loss="logistic", ridge=1e-2, sample_weight=WEIGHTS)
     shares = np.array([WEIGHTS[k == LABELS].sum() for k in range(3)]) / WEIGHTS.sum()
     assert found.baseline_risk == pytest.approx(-np.sum(shares * np.log(shares)), rel=1e-13)
     assert found.zero_risk == pytest.approx(np.log(3))
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e8, -1e12])
-def test_large_offsets_and_scales_lose_nothing(offset):
-    """Sums of squares less squares of sums would be rounding alone."""
-    for scale in (1.0, 1e-150, 1e140):
-        y = (offset + RNG.standard_normal(120)) * scale
-        sums = pa.Moments(3, 1)
-        for first in range(0, 120, 17):
-            sums.update(X[first : first + 17], y[first : first + 17])
-        for found in (pa.fit(X, y, bias=True), pa.fit(statistics=sums)):
-            rounded = 1e-13 + EPS * abs(offset)  # by so much targets themselves are rounded
-            assert found.baseline_risk == pytest.approx(spread(y), rel=rounded)
+    # Sums of squares less squares of sums would be rounding alone.
+    for offset in (0.0, 1e8, -1e12):
+        for scale in (1.0, 1e-150, 1e140):
+            y, sums = (offset + rows[:, 0, :1]) * scale, pa.Moments(3, 1)
+            for first in range(0, 120, 17):
+                sums.update(X[first : first + 17], y[first : first + 17])
+            for found in (pa.fit(X, y, bias=True), pa.fit(statistics=sums)):
+                rounded = 1e-13 + EPS * abs(offset)  # by so much targets themselves are rounded
+                assert found.baseline_risk == pytest.approx(spread(y), rel=rounded)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e7, 1e9])
 def test_rounding_of_sums_does_not_explain_targets(offset):
     """Beside a large mean the risk of moments is rounding; a factor keeps the digits."""
-    y = offset + RNG.standard_normal(120)
+    y = offset + np.random.default_rng(1).standard_normal(120)
     sums, factor = (
         pa.fit(statistics=kind(3, 1, bias=True).update(X, y))
         for kind in (pa.Moments, pa.TriangularFactor)
@@ -765,8 +724,9 @@ def test_rounding_of_sums_does_not_explain_targets(offset):
 
 def test_a_fit_that_a_constant_beats_is_not_ok():
     labels, rare = LABELS.astype(float), (np.arange(120) < 12).astype(int)
-    ragged = [RNG.standard_normal((n, 2)) for n in RNG.integers(1, 9, 60)]
-    level = 10.0 + 0.01 * RNG.standard_normal(60)
+    rng = np.random.default_rng(1)
+    ragged = [rng.standard_normal((n, 2)) for n in rng.integers(1, 9, 60)]
+    level = 10.0 + 0.01 * rng.standard_normal(60)
     constant = pa.Form(intercept=True)
     beaten = {
         "no constant": pa.fit(X, labels),
@@ -805,27 +765,16 @@ def test_targets_without_spread_have_an_r2_that_is_no_nan():
         assert (found.baseline_risk, found.r2) == (None, None)
 
 
-def test_what_is_forgotten_or_taken_out_counts_no_more_in_the_mean():
-    first = pa.Moments(3, 2).update(X[:50], Y[:50], chunk="a")
-    whole = pa.Moments(3, 2).update(X[:50], Y[:50], chunk="a").update(X[50:], Y[50:], chunk="b")
-    assert pa.fit(statistics=whole - first).baseline_risk == pytest.approx(
-        spread(Y[50:]), rel=1e-11
-    )
-    older = pa.Moments(3, 2).update(X[:50], Y[:50]).update(X[50:], Y[50:], forget=0.25)
-    weights = np.where(np.arange(120) < 50, 0.25, 1.0)
-    found = pa.fit(statistics=older)
-    assert found.baseline_risk == pytest.approx(spread(Y, weights), rel=1e-12)
-
-
 def test_shapes_that_look_exchanged_are_mentioned():
     """Channels in the place of tokens, targets of tokens in mode last, few targets."""
-    series, y = RNG.standard_normal((30, 4, 50)), RNG.standard_normal(30)
+    rng = np.random.default_rng(1)
+    series, y = rng.standard_normal((30, 4, 50)), rng.standard_normal(30)
     doubted = {"50 coordinates": pa.fit(series, y), "causal": pa.fit(X, Y[:, [0] * 5])}
-    few, many = RNG.standard_normal((60, 5, 4)), RNG.standard_normal((160, 5, 4))
-    doubted["generalisation"] = pa.fit(few, RNG.standard_normal(60))
+    few, many = rng.standard_normal((60, 5, 4)), rng.standard_normal((160, 5, 4))
+    doubted["generalisation"] = pa.fit(few, rng.standard_normal(60))
     sensible = {
         "50 coordinates": pa.fit(series.transpose(0, 2, 1), y), "causal": pa.fit(X, Y[:, [0] * 4]),
-        "generalisation": pa.fit(many, RNG.standard_normal(160)),
+        "generalisation": pa.fit(many, rng.standard_normal(160)),
     }  # fmt: skip
     for words, found in doubted.items():
         assert words in found.outcome.next_step, words
@@ -879,9 +828,6 @@ def with_bad(value, like):
 REFUSED = [
     (lambda: pa.fit(with_bad(np.nan, ONE), TWO), "X", "NaN", "1 of 24"),
     (lambda: pa.fit(with_bad(np.inf, ONE), TWO), "X", "infinity"),
-    (lambda: pa.fit(ONE * 1j, TWO), "X", "complex"),
-    (lambda: pa.fit(ONE.astype(str), TWO), "X", "text"),
-    (lambda: pa.fit(np.full(ONE.shape, None), TWO), "X", "objects"),
     (lambda: pa.fit(np.ma.masked_array(ONE), TWO), "X", "masked"),
     (lambda: pa.fit(np.ones((0, 4, 2)), np.ones((0, 2))), "X", "empty"),
     (lambda: pa.fit([], []), "X", "empty"),
@@ -893,8 +839,6 @@ REFUSED = [
     (lambda: pa.fit(None, TWO), "X and Y"),
     (lambda: pa.fit(ONE), "X and Y"),
     (lambda: pa.fit(ONE, with_bad(np.nan, TWO)), "Y", "NaN", "1 of 6"),
-    (lambda: pa.fit(ONE, TWO * 1j), "Y", "complex"),
-    (lambda: pa.fit(ONE, ["a", "b", "c"]), "Y", "text"),
     (lambda: pa.fit(ONE, TWO[:2]), "3 sequences", "2 targets"),
     (lambda: pa.fit(ONE, ONE[:2], "causal"), "3 sequences", "Y has 2"),
     (lambda: pa.fit(ONE, ONE), "(3, 4, 2)", "causal"),
@@ -906,7 +850,6 @@ REFUSED = [
     (lambda: pa.fit(ONE, TWO, ridge=np.nan), "ridge"),
     (lambda: pa.fit(ONE, TWO, mode="cross"), "mode", "context"),
     (lambda: pa.fit(ONE, TWO, n_heads=0), "n_heads", "0"),
-    (lambda: pa.fit(ONE, TWO, n_heads=-2), "n_heads", "-2"),
     (lambda: pa.fit(ONE, TWO, head_rank=0), "head_rank"),
     (lambda: pa.fit(ONE, TWO, random_state=-1), "random_state", "-1"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[1.0]), "sample_weight", "(3,)", "(1,)"),
@@ -930,7 +873,6 @@ REFUSED = [
     (lambda: pa.fit(ONE, TWO, window=3), "window", "Form"),
     (lambda: FITTED.predict(np.ones((3, 4, 5))), "X", "2 coordinates", "5"),
     (lambda: FITTED.predict(with_bad(np.nan, ONE)), "X", "NaN"),
-    (lambda: FITTED.predict(ONE * 1j), "X", "complex"),
     (lambda: FITTED.predict(ONE, context=ONE), "context"),
 ]
 

@@ -322,6 +322,7 @@ def test_forms_that_counts_do_not_know_are_refused(fields):
 
 def test_what_counts_do_not_know_is_refused():
     batch, ones = ids_of(3, [4] * 9), np.ones(9)
+    endless = pa.SequenceBatch.from_ids(np.zeros((1, 10**6), int), 40)  # 10^12 counts
     found = pa.fit(batch, ones, solver="one_hot")
     not_one = [np.array([[0.0, 1.0, 0.0], [0.0, 2.0, 0.0]])]
     for words, call in (
@@ -332,6 +333,7 @@ def test_what_counts_do_not_know_is_refused():
         ("3 coordinates", lambda: found.predict(ids_of(4, [2]))),
         ("context", lambda: found.predict(batch, batch)),
         ("Y", lambda: pa.fit(batch, np.nan * ones, solver="one_hot")),
+        ("window", lambda: pa.fit(endless, [np.zeros(10**6)], "full")),
     ):  # fmt: skip
         with pytest.raises(PolyattnError, match=words):
             call()
