@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import least_squares
 
 import oracle
 import polyattn as pa
@@ -480,6 +481,31 @@ def test_planted_layers_of_any_width_come_back(mode):
         expected = np.concatenate([oracle.forward(truth, x, form) for x in fresh])
         assert relative_error(rows_of(result.predict(fresh)), expected) < 1e-9
         assert relative_error(result.coef, oracle.coefficients(truth, d, form)) < 1e-9
+
+
+@pytest.mark.parametrize(("mode", "n_heads"), [("last", 1), ("last", 4), ("causal", 2)])
+def test_no_gradient_run_gets_below_the_closed_form(mode, n_heads):
+    """On pure noise; enough heads reach it, and fewer reach the best that fit found."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((50, 4, 2))
+    Y = rng.standard_normal((50, 2) if mode == "last" else (50, 4, 2))
+    optimum, limited = pa.fit(X, Y, mode).risk, pa.fit(X, Y, mode, n_heads=n_heads)
+    psi, rows = oracle.design(list(X), {"mode": mode}), Y.reshape(-1, 2)
+
+    def residuals(parameters):
+        attn, value = parameters.reshape(2, n_heads, 2, 2)
+        coef = oracle.coefficients({"attn": attn, "value": value}, 2, {})
+        return (psi @ oracle.features_of(coef, {}) - rows).ravel()
+
+    starts = rng.standard_normal((3, 8 * n_heads))
+    reached = min(2 * least_squares(residuals, x, max_nfev=50).cost for x in starts) / len(rows)
+    assert reached > optimum * (1 - 1e-9)
+    assert reached == pytest.approx(limited.risk, rel=1e-3)
+    assert limited.risk < reached * (1 + 1e-6)
+    assert limited.optimal_risk == pytest.approx(optimum, rel=1e-9)
+    assert limited.gap == pytest.approx(limited.risk - optimum, rel=1e-6, abs=1e-9)
+    assert (limited.gap > 1e-3) == (n_heads == 1)
+    assert limited.layer.n_heads <= n_heads
 
 
 def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():

@@ -26,7 +26,11 @@ READY = {
     "hedgehog": {"mode": "full", "query": maps.hedgehog(), "key": maps.hedgehog()},
     "normalised": {"value": maps.normalised(), "bias": True},
 }
-FORMS = oracle.FORMS | READY
+MEANS = {
+    "in context": {"include_query": False, "mean": True, "value": (2,)},
+    "mean of a window": {"window": 2, "mean": True, "decay": 0.5},
+}
+FORMS = oracle.FORMS | READY | MEANS
 SPLIT = {name: oracle.split_context(fields) for name, fields in FORMS.items()}
 
 
