@@ -785,7 +785,7 @@ def test_targets_without_spread_have_an_r2_that_is_no_nan():
         parts = [pa.Moments(3, 1).update(X[i : i + 7], y[i : i + 7]) for i in range(0, 120, 7)]
         assert pa.fit(statistics=sum(parts)).baseline_risk == 0.0
     alone = pa.fit(X[:1], Y[:1], ridge=1.0)
-    assert (alone.baseline_risk, alone.r2) == (0.0, -np.inf)
+    assert (alone.baseline_risk, alone.r2, alone.outcome.ok) == (0.0, -np.inf, True)
     for scale in (1e156, 1e-170):  # whose squares float64 cannot hold
         found = pa.fit(X, LAYER(X) * scale)
         assert (found.baseline_risk, found.r2) == (None, None)
