@@ -508,39 +508,6 @@ def test_no_gradient_run_gets_below_the_closed_form(mode, n_heads):
     assert limited.layer.n_heads <= n_heads
 
 
-def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
-    """A sample that determines the layer is believed only where all others agree with it."""
-    task = pa.data.planted(1300, 7, 3, n_heads=2, mode="causal", random_state=0)
-    X, Y = np.asarray(task.X), np.array(task.Y)
-    sums = pa.fit(X, Y, "causal", solver="primal")
-    weights = np.random.default_rng(0).uniform(0.0, 2.0, len(X))
-    for targets, more in ((Y, {}), (Y, {"sample_weight": weights}), (1e-120 * Y, {})):
-        found = pa.fit(X, targets, "causal", **more)
-        size = 1e-120 if targets is not Y else 1.0
-        assert relative_error(found.coef / size, sums.coef) < 1e-12
-        assert (found.rank, found.outcome.name) == (18, "unique")
-        assert found.risk <= 1e-26 * np.mean(targets**2)
-    one_row, tiny_output, noisy, zero = (Y.copy() for _ in range(4))
-    one_row[-1, -1] += 1e-6
-    tiny_output[..., 0] = 1e-20 * np.random.default_rng(1).standard_normal(Y.shape[:2])
-    noisy += 1e-9 * np.random.default_rng(2).standard_normal(Y.shape)
-    zero[..., 1] = 0.0
-    for targets in (one_row, tiny_output, noisy, zero):
-        found = pa.fit(X, targets, "causal")
-        expected = pa.fit(X, targets, "causal", solver="direct")
-        sizes = np.abs(expected.coef).max(axis=(1, 2), keepdims=True) + 1e-300
-        assert np.all(np.abs(found.coef - expected.coef) <= 1e-9 * sizes)
-        assert found.risk == pytest.approx(expected.risk, rel=1e-6, abs=1e-26)
-    assert pa.fit(X, one_row, "causal").risk > 1e-17
-    early = X.copy()
-    early[:300], blind = 1.0, Y.copy()
-    blind[:300] = pa.fit(X, Y, "causal").predict(early[:1])
-    assert pa.fit(early, blind, "causal", try_exact=True).rank == 18
-    # Sums are kept where they were asked for.
-    assert sums.statistics.n_rows == Y[..., 0].size
-    assert pa.fit(X, Y, "causal", try_exact=False).statistics.n_rows == Y[..., 0].size
-
-
 # ------------------------------------------------------------------ what goes in and comes out
 
 RNG = np.random.default_rng(0)
