@@ -1,543 +1,856 @@
-"""Extreme, degenerate and plainly wrong input: the right answer, a clear outcome, or a refusal."""
+"""Degenerate, extreme and huge data: the right answer or a refusal, and no claim that is wrong."""
 
-# ruff: noqa: E501 - a table reads best with one refusal per line
+from __future__ import annotations
 
-import re
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-import planted
+import oracle
 import polyattn as pa
-from polyattn.errors import OutOfRange, PolyattnError
-from polyattn.features import sequence_sums, summaries
-from polyattn.model import layer as forward
-from polyattn.reference import layer as reference
-from polyattn.sequences import MODES
+from oracle import MODES, relative_error
+from polyattn import Form
+from polyattn.errors import InvalidInput, OutOfRange
+
+KINDS = (pa.Moments, pa.TriangularFactor)
+SOLVERS = ("primal", "dual", "direct", "iterative")
+WAYS = (*SOLVERS, *KINDS)
+TINY, HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+
+#: Laws of which each example is many fits.
+some = settings(max_examples=max(3, settings().max_examples // 4))
 
 RNG = np.random.default_rng(0)
-X = RNG.standard_normal((40, 4, 2))
-FRESH = np.random.default_rng(1).standard_normal((7, 5, 2))
-SOLVERS = ("primal", "dual", "direct", "iterative")
+X = RNG.standard_normal((100, 5, 2))
+FRESH = RNG.standard_normal((9, 4, 2))
+TRUTH = pa.data.random_layer(2, mode="last", random_state=0)
+Y = TRUTH(X)
+NOISY = Y + 0.1 * RNG.standard_normal(Y.shape)
+WEIGHTS = RNG.uniform(0.5, 1.5, 100)
 
 
-# Scales of data -----------------------------------------------------------------------------
+def fit_by(way, tokens, targets, mode="last", **more):
+    """The fit by a solver, or from sums of either kind."""
+    if isinstance(way, str):
+        return pa.fit(tokens, targets, mode, solver=way, **more)
+    return pa.fit(statistics=way(tokens[0].shape[1], np.shape(targets)[-1], mode).update(
+        tokens, targets, more.pop("sample_weight", None)), **more)  # fmt: skip
 
-REPRESENTABLE = [
-    # tokens, targets; the coefficients are of size targets / tokens^3
-    (1e150, 1e150), (1e-150, 1e-150), (1.0, 1e150), (1.0, 1e-150), (1e100, 1.0), (1e-100, 1.0),
-    (1e-100, 1e-150), (1e100, 1e150), (1e50, 1e-150), (1e-50, 1e150), (1e13, 1.0), (1e-13, 1e13),
-]  # fmt: skip
+
+def column_errors(outputs, expected):
+    """The largest error of each output beside its largest value."""
+    outputs, expected = (np.reshape(each, (-1, np.shape(each)[-1])) for each in (outputs, expected))
+    return np.abs(outputs - expected).max(axis=0) / np.abs(expected).max(axis=0)
+
+
+def moved(figures, power):
+    """Figures times a power of two, infinite or zero where float64 ends."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(figures, power)
+
+
+def answer_or_refusal(ask, *figures):
+    """The answer; None where it is refused since a figure is no normal number of float64."""
+    try:
+        return ask()
+    except OutOfRange:
+        sizes = np.abs(np.concatenate([np.ravel(each) for each in figures]))
+        assert np.any((sizes < TINY) | (sizes > HUGE)), "refused without need"
+        return None
+
+
+# ------------------------------------------------------------------ units
+
+
+powers = st.one_of(st.integers(-600, 400), st.integers(-600, -500), st.integers(-60, 60))
+
+
+@given(st.integers(0, 99), st.integers(-330, 330), powers, st.sampled_from([0.0, 0.1]))
+@some
+def test_tokens_and_targets_of_any_size_have_the_same_answer_or_none(seed, tokens, targets, noise):
+    rng = np.random.default_rng(seed)
+    mode = MODES[seed % 3]
+    x = rng.standard_normal((30, 3, 2))
+    layer = pa.data.random_layer(2, n_heads=2, mode=mode, random_state=seed)
+    y = layer(x)
+    y = y + noise * rng.standard_normal(y.shape)
+    for way in WAYS:
+        one = fit_by(way, x, y, mode)
+        coef, risk = moved(one.coef, targets - 3 * tokens), moved(one.risk, 2 * targets)
+        other = answer_or_refusal(
+            lambda way=way: fit_by(way, np.ldexp(x, tokens), np.ldexp(y, targets), mode),
+            coef, risk,
+        )  # fmt: skip
+        if other is not None:
+            assert np.array_equal(other.coef, coef), way
+            assert (other.outcome.name, other.rank) == (one.outcome.name, one.rank)
+            # Of exact targets the risk is rounding, and may vanish.
+            assert other.risk == risk
+            assert noise == 0.0 or other.risk >= TINY
+            outputs = np.ldexp(other.predict(np.ldexp(x, tokens)), -targets)
+            assert np.all(column_errors(outputs, one.predict(x)) < 1e-12)
+
+
+OPTIONS = [{"ridge": "loo"}, {"ridge": "gcv"}, {"n_heads": 1}, {"n_heads": "auto"}, {}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_rules_and_heads_choose_alike_at_any_size_of_targets(options):
+    one = pa.fit(X, NOISY, **options)
+    few = (-600, -505, 400) if "n_heads" in options else (-600, -520, -505, -250, 250, 400)
+    for power in few:  # heads are searched for again each time
+        coef, figures = moved(one.coef, power), [one.risk, one.optimal_risk]
+        errors = [] if one.ridge_path is None else one.ridge_path.errors
+        figures = moved(np.array([*figures, *errors]), 2 * power)
+        ask = lambda power=power: pa.fit(X, np.ldexp(NOISY, power), **options)  # noqa: E731
+        other = answer_or_refusal(ask, coef, figures)
+        assert (other is None) == (power <= -520), power
+        if other is None:
+            continue
+        assert (other.ridge, other.layer.n_heads) == (one.ridge, one.layer.n_heads)
+        assert other.risk == pytest.approx(figures[0], rel=1e-9, abs=0)
+        assert relative_error(other.coef / 2.0**power, one.coef) < 1e-7
+        if len(errors):
+            assert np.array_equal(other.ridge_path.errors, figures[2:])
+        assert np.all(column_errors(np.ldexp(other.layer(X), -power), other.predict(X) / 2.0**power)
+                      < 1e-7)  # fmt: skip
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("tokens", "targets"), REPRESENTABLE)
-def test_any_scale_gives_the_same_answer(mode, tokens, targets, noise):
-    truth, Y = task_of(mode, noise)
-    plain = pa.fit(X, Y, mode)
-    scaled = pa.fit(tokens * X, targets * Y, mode)
-    assert scaled.outcome.name == "unique"
-    in_units = scaled.coef * tokens / targets * tokens * tokens
-    assert planted.relative_error(in_units, plain.coef) < 1e-12
-    # Where the residual is rounding, so is the risk.
-    power = np.mean(np.sum(Y.reshape(-1, 2) ** 2, axis=1))
-    risk = scaled.risk / targets / targets
-    assert risk == pytest.approx(plain.risk, rel=1e-9, abs=1e-25 * power)
-    outputs = scaled.predict(tokens * FRESH)
-    assert planted.relative_error(outputs / targets, plain.predict(FRESH)) < 1e-12
-    if not noise:
-        assert planted.relative_error(outputs / targets, truth(FRESH)) < 1e-9
+def test_a_tiny_output_beside_a_large_one_is_met_as_if_alone(noise):
+    y = Y + 10 * noise * (NOISY - Y)
+    for power in (-700, -300, 300, 400):
+        for shifts in ([power, 0], [0, power]):
+            for way in WAYS:
+                one = fit_by(way, X, y)
+                other = answer_or_refusal(
+                    lambda way=way, shifts=shifts: fit_by(way, X, np.ldexp(y, shifts)),
+                    moved(one.risk, 2 * max(power, 0)),
+                )
+                assert other is not None
+                coef = np.ldexp(other.coef, -np.array(shifts)[:, None, None])
+                assert relative_error(coef, one.coef) < (1e-6 if way == "iterative" else 1e-10)
+                if way in ("primal", pa.TriangularFactor) and power < 0:
+                    errors = column_errors(other.layer(FRESH), other.predict(FRESH))
+                    assert np.all(errors < 1e-8)
+                    assert other.heads.output_error < 1e-8
+    alone, both = (
+        pa.fit(X, NOISY[:, :1], ridge="loo"),
+        pa.fit(X, np.ldexp(NOISY, [0, -500]), ridge="loo"),
+    )
+    assert both.ridge == alone.ridge  # beside a large output a tiny one has no say
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(("tokens", "targets"), [(1e100, 1e100), (1e-100, 1e-100)])
-def test_any_scale_on_every_solver(solver, tokens, targets):
-    _, Y = task_of("last", 0.1)
-    plain, scaled = pa.fit(X, Y, solver=solver), pa.fit(tokens * X, targets * Y, solver=solver)
-    in_units = scaled.coef / targets * tokens * tokens * tokens
-    # The data are divided by powers of two, so that only 1e100 itself is rounded.
-    assert planted.relative_error(in_units, plain.coef) < 1e-9
+@given(st.lists(st.sampled_from([-300, -170, -60, 0, 60, 170, 300]), min_size=8, max_size=8))
+@some
+def test_shards_of_any_sizes_are_as_if_fitted_together_or_refused_alike(drawn):
+    tokens, targets = np.reshape(drawn[:4], (2, 1, 1, 2)), np.reshape(drawn[4:], (2, 1, 2))
+    parts = [(np.ldexp(X[i::2], tokens[i]), np.ldexp(Y[i::2], targets[i])) for i in range(2)]
+    together = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    for make in KINDS:
+        alone = [in_turn(make, [part]) for part in parts]
+        whole, updated = in_turn(make, [together]), in_turn(make, parts)
+        if None in alone:
+            assert whole is None or updated is None
+            continue
+        one, other = alone
+        before = one.copy()
+        try:
+            added = one + other
+        except OutOfRange as refusal:
+            assert "coordinates of X" in str(refusal) or "outputs of Y" in str(refusal)  # noqa: PT017
+            added = None
+        assert one == before  # a refusal leaves sums as they were
+        assert (added is None) == (updated is None) == (whole is None)
+        if added is None:
+            continue
+        fits = [answer_or_refusal(partial(pa.fit, statistics=s), [0.0]) for s in (whole, added)]
+        assert (fits[0] is None) == (fits[1] is None)
+        # Rounding is beside the largest target, whatever the size of its features.
+        ask = [partial(fit.predict, together[0]) for fit in fits if fit is not None]
+        outputs = [answer_or_refusal(each, [0.0]) for each in ask]
+        if len(outputs) == 2 and outputs[0] is not None and outputs[1] is not None:
+            error = np.abs(outputs[0] - outputs[1]).max(axis=0)
+            assert np.all(error <= 1e-9 * np.abs(together[1]).max(axis=0))
 
 
-@pytest.mark.parametrize(("tokens", "targets"), [(1e100, 1e100), (1e-100, 1e-100), (1e150, 1e150)])
-def test_any_scale_in_heads(tokens, targets):
-    """The layer with its heads, and what a limited number of heads costs."""
-    truth, Y = task_of("last", 0.1)
-    layer = pa.fit(tokens * X, targets * truth(X)).layer
-    assert planted.relative_error(layer(tokens * FRESH) / targets, truth(FRESH)) < 1e-9
-    plain = pa.fit(X, Y, n_heads=1)
-    scaled = pa.fit(tokens * X, targets * Y, n_heads=1)
-    assert plain.gap > 0
-    assert scaled.gap / targets / targets == pytest.approx(plain.gap, rel=1e-3)
+def in_turn(make, parts):
+    """Sums of the parts, or None where they are refused."""
+    sums = make(2, 2)
+    try:
+        for part in parts:
+            sums.update(*part)
+    except OutOfRange:
+        return None
+    return sums
 
 
-@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_any_size_say_the_same():
+    for way in WAYS:
+        plain = fit_by(way, X, NOISY, sample_weight=WEIGHTS)
+        for weight in (1e-300, 1e-150, 1e150, 1e300):
+            scaled = fit_by(way, X, NOISY, sample_weight=weight * WEIGHTS)
+            tolerance = 1e-7 if way == "iterative" else 1e-12
+            assert relative_error(scaled.coef, plain.coef) < tolerance
+            assert scaled.risk == pytest.approx(plain.risk, rel=1e-9)
+
+
 @pytest.mark.parametrize(
-    ("tokens", "targets", "size"),
-    [(1e150, 1.0, "e-45"), (1e-150, 1.0, "e+45"), (1e-120, 1e150, "e+5"), (1e120, 1e-150, "e-5")],
+    "weights", [[1e150, 1e-200, 1.0], [1.0, 1e-200, 1.0], [1e300, 1e-300, 1.0], [1e40, 1e-40, 1.0]]
 )
-def test_coefficients_beyond_float64_are_refused_with_advice(mode, tokens, targets, size):
-    _, Y = task_of(mode, 0.1)
-    with pytest.raises(OutOfRange) as refusal:
-        pa.fit(tokens * X, targets * Y, mode)
-    message = str(refusal.value)
-    assert "coefficients" in message
-    assert size in message
-    assert "float64" in message
-    assert "multiply the inputs or the targets" in message
+def test_weights_hide_no_row_that_can_be_met(weights):
+    x, y = X[:3, :3], NOISY[:3]
+    exact = oracle.ExactFit.of(list(x), y, {}, weights=np.array(weights))
+    for solver in ("auto", "direct", "dual"):
+        found = pa.fit(x, y, sample_weight=weights, solver=solver)
+        assert found.rank == exact.rank == 3
+        theta = oracle.features_of(found.coef, {})
+        assert relative_error(theta, oracle.numbers(exact.coef)) < 1e-12
+        assert found.risk < 1e-28
 
 
-def test_a_ridge_beside_huge_or_tiny_tokens():
-    """A penalty keeps its meaning in the units of the data, or is refused."""
-    _, Y = task_of("last", 0.1)
-    plain = pa.fit(X, Y, ridge=1.0)
+def test_constants_beside_tokens_of_any_size_and_refinement_keep_all_digits():
+    form = Form(skip=True, intercept=True, mean=True)
+    plain = pa.fit(X, NOISY, form=form)
+    for power in (-50, 50):
+        scaled = pa.fit(np.ldexp(X, power), NOISY, form=form)
+        assert np.array_equal(scaled.predict(np.ldexp(X, power)), plain.predict(X))
+    skewed = X @ [[1, 1], [0, 0.1]]  # cubic features of condition 1e4
+    assert pa.fit(skewed, TRUTH(skewed), solver="primal").risk < 1e-27 * np.mean(Y**2)
+
+
+def test_a_ridge_keeps_its_meaning_in_any_units_or_is_refused():
+    plain = pa.fit(X, NOISY, ridge=1.0)
     for scale in (1e-40, 1e40):
-        scaled = pa.fit(scale * X, Y, ridge=scale**3 * scale**3)
-        assert planted.relative_error(scaled.coef * scale**3, plain.coef) < 1e-9
+        scaled = pa.fit(scale * X, NOISY, ridge=scale**3 * scale**3)
+        assert relative_error(scaled.coef * scale**3, plain.coef) < 1e-9
         assert scaled.ridge == pytest.approx(scale**3 * scale**3)
         assert scaled.outcome.name == "regularised"
-    with pytest.raises(OutOfRange, match=r"ridge.*rescale X"):
-        pa.fit(1e-100 * X, Y, ridge=1.0)
+    huge = pa.fit(1e100 * X, 1e100 * NOISY, ridge=1.0)  # 1e600 + 1
+    assert relative_error(huge.coef * 1e200, pa.fit(X, NOISY).coef) < 1e-9
+    assert huge.ridge == 1.0
 
 
-def test_a_ridge_that_is_nothing_beside_the_data_is_still_reported():
-    """1e600 + 1: the answer is that of ridge 0, but what was asked for is not forgotten."""
-    _, Y = task_of("last", 0.1)
-    result = pa.fit(1e100 * X, 1e100 * Y, ridge=1.0)
-    plain = pa.fit(X, Y)
-    assert planted.relative_error(result.coef * 1e200, plain.coef) < 1e-9
-    assert result.ridge == 1.0
+@pytest.mark.parametrize("sizes", [[2.0**-39, 2.0**-190], [2.0**38, 1e-30], [1e90, 1e50]])
+def test_coordinates_of_very_different_size_are_all_fitted(sizes):
+    tokens, size = X * sizes, max(1.0, sizes[1] / 1e20)
+    for way in WAYS:
+        result = fit_by(way, tokens, size * Y)
+        assert np.all(column_errors(result.predict(tokens), size * Y) < 1e-9), way
+    assert np.all(column_errors(result.layer(tokens), size * Y) < 1e-8)
 
 
-@pytest.mark.parametrize("weight", [1e-300, 1e-150, 1e150, 1e300])
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_weights_of_any_scale(solver, weight):
-    _, Y = task_of("last", 0.1)
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(X))
-    plain = pa.fit(X, Y, sample_weight=weights, solver=solver)
-    scaled = pa.fit(X, Y, sample_weight=weight * weights, solver=solver)
-    # Conjugate gradients end where rounding lets them, so their last digits differ.
-    digits = 1e-7 if solver == "iterative" else 1e-12
-    assert planted.relative_error(scaled.coef, plain.coef) < digits
-    assert scaled.risk == pytest.approx(plain.risk, rel=1e-9)
+TINY_QUERIES = X * np.where(np.arange(5) == 4, 1e-200, 1.0)[:, None]
+RIDGED = {"sample_weight": np.full(100, 1e-280)}
+OUT_OF_RANGE = {
+    "coefficients": [
+        lambda: pa.fit(1e150 * X, NOISY), lambda: pa.fit(1e-150 * X, NOISY),
+        lambda: pa.fit(1e-120 * X, 1e150 * NOISY), lambda: pa.fit(1e120 * X, 1e-150 * NOISY),
+        lambda: pa.fit(5e-324 * np.ones((4, 1, 1)), np.ones(4)),
+        # Beside a coordinate of 1e50, that of 1e90 has coefficients of 1e-310.
+        lambda: pa.fit(X * [1e90, 1e50], 1e-40 * NOISY),
+    ],
+    "risk": [
+        lambda: pa.fit(X, 1e160 * NOISY), lambda: pa.fit(X, 1e160 * NOISY, n_heads=1),
+        lambda: pa.fit(X, 1e160 * NOISY, ridge="loo"), lambda: pa.fit(X, 1e-160 * NOISY),
+        lambda: pa.fit(X, 1e-150 * Y, ridge="loo"),
+        lambda: pa.audit(pa.LinearAttention(*(1e80 * np.ones((2, 1, 2, 2)))), X, Y),
+        lambda: pa.audit(pa.LinearAttention(TRUTH.attn, 1e-160 * TRUTH.value), X, 1e-160 * NOISY),
+    ],
+    "ridge": [
+        lambda: pa.fit(1e-100 * X, NOISY, ridge=1.0),
+        lambda: pa.fit(np.ldexp(X, -170), NOISY, ridge="loo"),
+    ],
+    "coordinates of X": [
+        *(lambda mode=mode: pa.fit(X * [1.0, 1e-150], TRUTH(X), mode) for mode in ["last"]),
+        lambda: pa.fit(1e-100 * X, Y, bias=True),
+        *(lambda make=make: make(2, 2).update(X * [1e60, 0.0], Y)
+          + make(2, 2).update(X * [0.0, 1.0], Y) for make in KINDS),
+    ],
+    "outputs of Y": [
+        *(lambda solver=solver: pa.fit(X, Y * [1.0, 1e-300], solver=solver) for solver in SOLVERS),
+        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y * [1.0, 1e-200], solver=solver)
+          for solver in SOLVERS),
+        *(lambda make=make: make(2, 2).update(X, Y * [1.0, 1e-300]) for make in KINDS),
+        *(lambda options=options: pa.fit(X, Y * [1.0, 1e-300], **options) for options in OPTIONS),
+        lambda: pa.Moments(2, 2).update(X, Y * [1.0, 1e-200]).target_gram,
+        lambda: pa.audit(TRUTH, X, Y * [1.0, 1e-300]),
+    ],
+    "sample_weight": [
+        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y, solver=solver, **RIDGED)
+          for solver in SOLVERS),
+        *(lambda solver=solver: pa.fit(X, Y * [1.0, 1e-210], solver=solver, **RIDGED)
+          for solver in SOLVERS),
+        *(lambda make=make: make(2, 2).update(X * [1.0, 0.0], Y, RIDGED["sample_weight"])
+          .update(X * [0.0, 1e-40], Y, RIDGED["sample_weight"]) for make in KINDS),
+    ],
+    "squares of all features": [
+        # Queries of 1e-200 beside their context: rank 0 would be a wrong answer.
+        *(lambda solver=solver: pa.fit(TINY_QUERIES[:5], Y[:5], solver=solver)
+          for solver in ("auto", "dual", "direct", "primal")),
+    ],
+    "outputs": [
+        *(lambda a=a, v=v, x=x, mode=mode: pa.LinearAttention(
+            a * np.eye(2), v * np.eye(2), mode)(x * FRESH) for mode in MODES for a, v, x in (
+            (1e150, 1e150, 1e50), (1.0, 1.0, 1e150), (1e-150, 1e-150, 1e-50), (1.0, 1.0, 1e-150))),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_what_float64_cannot_hold_is_refused_by_name_and_size(what):
+    for call in OUT_OF_RANGE[what]:
+        with pytest.raises(OutOfRange) as refusal:
+            call()
+        assert what in str(refusal.value)
+
+
+@pytest.mark.parametrize("size", [1e-290, 1e-150])
+def test_exact_targets_of_any_size_are_fitted_and_audited(size):
+    result = pa.fit(X, size * Y)
+    assert result.risk <= 1e-28 * size * size
+    assert np.all(column_errors(result.predict(FRESH), size * TRUTH(FRESH)) < 1e-9)
+    audit = pa.audit(pa.LinearAttention(TRUTH.attn, size * TRUTH.value), X, size * Y)
+    assert audit.consistent
+    assert audit.rounding > 0.0
+    assert audit.gap <= audit.rounding
+
+
+def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
+    """A sample that determines the layer is believed only where all others agree with it."""
+    task = pa.data.planted(1300, 7, 3, n_heads=2, mode="causal", random_state=0)
+    x, y = np.asarray(task.X), np.array(task.Y)
+    sums = pa.fit(x, y, "causal", solver="primal")
+    weights = np.random.default_rng(0).uniform(0.0, 2.0, len(x))
+    for targets, more in ((y, {}), (y, {"sample_weight": weights}), (1e-120 * y, {})):
+        found = pa.fit(x, targets, "causal", **more)
+        size = 1e-120 if targets is not y else 1.0
+        assert relative_error(found.coef / size, sums.coef) < 1e-12
+        assert (found.rank, found.outcome.name) == (18, "unique")
+        assert found.risk <= 1e-26 * np.mean(targets**2)
+    one_row, tiny_output, noisy, zero = (y.copy() for _ in range(4))
+    one_row[-1, -1] += 1e-6
+    tiny_output[..., 0] = 1e-20 * np.random.default_rng(1).standard_normal(y.shape[:2])
+    noisy += 1e-9 * np.random.default_rng(2).standard_normal(y.shape)
+    zero[..., 1] = 0.0
+    for targets in (one_row, tiny_output, noisy, zero):
+        found = pa.fit(x, targets, "causal")
+        expected = pa.fit(x, targets, "causal", solver="direct")
+        sizes = np.abs(expected.coef).max(axis=(1, 2), keepdims=True) + 1e-300
+        assert np.all(np.abs(found.coef - expected.coef) <= 1e-9 * sizes)
+        assert found.risk == pytest.approx(expected.risk, rel=1e-6, abs=1e-26)
+    assert pa.fit(x, one_row, "causal").risk > 1e-17
+    early = x.copy()
+    early[:300], blind = 1.0, y.copy()
+    blind[:300] = pa.fit(x, y, "causal").predict(early[:1])
+    assert pa.fit(early, blind, "causal", try_exact=True).rank == 18
+    # Sums are kept where they were asked for.
+    assert sums.statistics.n_rows == y[..., 0].size
+    assert pa.fit(x, y, "causal", try_exact=False).statistics.n_rows == y[..., 0].size
+
+
+def test_tiny_noise_is_not_taken_for_a_layer():
+    """The squares of the second output underflow, and zero is no residual of zero."""
+    rng = np.random.default_rng(1)
+    many, noise = rng.standard_normal((1000, 4, 2)), rng.standard_normal(1000)
+    expected = pa.fit(many, noise, solver="direct")
+    for size, weight in ((1.0, 1.0), (1e-165, 1.0), (1e-200, 1.0), (1e-23, 1e-280)):
+        targets = np.stack([TRUTH(many)[:, 0], size * noise], axis=1)
+        found = pa.fit(many, targets, sample_weight=np.full(1000, weight))
+        assert relative_error(found.coef[1] / size, expected.coef[0]) < 1e-9
+        assert size < 1e-150 or found.risk > 0.5 * expected.risk * size**2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "targets"), [(1e40, 1e-60), (1e50, 1.0), (1e-50, 1e10), (1.0, 1e-150)]
+)
+def test_audits_and_bounds_of_any_size_say_the_same(tokens, targets):
+    layer = pa.LinearAttention(1.01 * TRUTH.attn, TRUTH.value, "last")
+    sized = pa.LinearAttention(layer.attn / tokens**2, layer.value / tokens * targets, "last")
+    one, other = pa.audit(layer, X, NOISY), pa.audit(sized, X * tokens, NOISY * targets)
+    assert one.consistent
+    assert other.consistent
+    assert other.outcome.name == one.outcome.name
+    assert other.gap / targets / targets == pytest.approx(one.gap, rel=1e-6)
+    unit = targets / tokens / tokens / tokens
+    assert other.distance / unit == pytest.approx(one.distance, rel=1e-6)
+    plain, certificate = pa.certify(X).bound(FRESH, risk=1.0), pa.certify(X * tokens)
+    inverse = 1 / tokens / tokens / tokens
+    for kind in ("leverage", "worst_case"):
+        plain = pa.certify(X).bound(FRESH, risk=1.0, kind=kind)
+        # For inputs of another size than the data, and for risks of any size.
+        np.testing.assert_allclose(certificate.bound(FRESH, 1.0, kind=kind), plain * inverse, 1e-9)
+        small = pa.certify(X).bound(FRESH * 1e-60, 1e-300, kind=kind)
+        assert np.all(small > 0)
+        assert np.all(small >= plain * 1e-180 * 1e-150 * (1 - 1e-6))
+        assert np.all(small <= plain * 1e-180 * 1e-150 * (1 + 1e-6) + 1e-323)
+    with pytest.raises(OutOfRange, match="apart"):
+        certificate.bound(np.concatenate([FRESH, FRESH * 1e-150]), 1.0)
+    assert certificate.bound(np.concatenate([FRESH, 0.0 * FRESH]), 1.0)[-1] == 0.0
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_tiny_coordinate(mode):
-    """Its cubes underflow beside the others, so the optimum over them cannot be known."""
-    tiny = X * np.array([1.0, 1e-150])
-    truth, _ = task_of(mode, 0.0)
-    with pytest.raises(OutOfRange, match=r"coordinates of X.*e-1\d\d.*Rescale"):
-        pa.fit(tiny, truth(tiny), mode)
-    with pytest.raises(OutOfRange, match=r"constant of bias"):
-        pa.fit(1e-100 * X, truth(X), mode, bias=True)
-    bearable = X * np.array([1.0, 1e-40])
-    result = pa.fit(bearable, truth(bearable), mode)
-    assert planted.relative_error(result.predict(bearable), truth(bearable)) < 1e-9
+def test_layers_of_any_scale_are_exact_to_the_last_bit(mode):
+    rng = np.random.default_rng(0)
+    for n_heads in (1, 30):
+        A, V = rng.standard_normal((n_heads, 2, 2)), rng.standard_normal((n_heads, 2, 3))
+        plain = pa.LinearAttention(A, V, mode)
+        for a, v, x in ((500, -500, 0), (-500, 500, 160), (-500, -500, 330), (500, 500, -330),
+                        (0, 0, 330), (0, 0, -330), (-500, -500, 0), (500, 330, -500)):  # fmt: skip
+            layer = pa.LinearAttention(np.ldexp(A, a), np.ldexp(V, v), mode)
+            outputs = layer(np.ldexp(FRESH, x))
+            assert relative_error(np.ldexp(outputs, -(a + v + 3 * x)), plain(FRESH)) < 1e-13
+    # 1e150 * 1e-150 in one head, the reverse in the other: both count in full.
+    scale = np.array([1e150, 1e-150])[:, None, None]
+    plain, scaled = (
+        pa.LinearAttention(A[:2], V[:2], mode),
+        pa.LinearAttention(A[:2] * scale, V[:2] / scale, mode),
+    )
+    assert relative_error(scaled(FRESH), plain(FRESH)) < 1e-12
+    assert pa.same_function(plain, scaled)
+    big, tiny = (pa.LinearAttention(s * np.eye(2), s * np.eye(2), mode) for s in (1e150, 1e-150))
+    assert not pa.same_function(big, tiny)
+    assert pa.same_function(tiny, tiny)
+    assert not pa.same_function(tiny, pa.LinearAttention((1 + 1e-6) * tiny.attn, tiny.value, mode))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_one_huge_sequence(mode):
-    mixed = X * np.where(np.arange(len(X)) == 3, 1e40, 1.0)[:, None, None]
-    truth, _ = task_of(mode, 0.0)
-    result = pa.fit(mixed, truth(mixed), mode)
-    # Beside 1e120 the other rows are nothing; what was huge is met.
-    outputs = result.predict(mixed)
-    assert planted.relative_error(outputs[3], truth(mixed)[3]) < 1e-9
-    assert np.all(np.isfinite(outputs))
+@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
+def test_layers_in_units_far_apart_are_right_or_refused(kind):
+    """Tokens divided and heads multiplied by the same power of two: the same outputs."""
+    rng = np.random.default_rng(0)
+    x, most = rng.standard_normal((3, 4, 2)), 300 if kind is pa.LinearAttention else 450
+    attn, value = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 1))
+    for mode in MODES:
+        plain = kind(attn, value, mode=mode)
+        for power in (100, 290, 320, 400, 500):
+            small = np.array([0, power])
+            layer = kind(np.ldexp(attn, small[:, None] + small), np.ldexp(value, small[:, None]),
+                         mode=mode)  # fmt: skip
+            if power <= most:
+                assert relative_error(layer(np.ldexp(x, -small)), plain(x)) < 1e-12
+            else:
+                with pytest.raises(OutOfRange, match="differ in size"):
+                    layer(np.ldexp(x, -small))
+        # A tiny coordinate that counts for nothing is no reason to refuse.
+        np.testing.assert_array_equal(plain(x * [1.0, 1e-200]), plain(x * [1.0, 0.0]))
 
 
-@pytest.mark.parametrize("value", [5e-324, 1e-310, np.finfo(float).tiny])
-def test_subnormal_numbers(value):
-    """Subnormal tokens with targets to match, and subnormal targets."""
-    tokens = np.array([1.0, 2.0, -1.0, 3.0]).reshape(4, 1, 1)
-    with pytest.raises(OutOfRange, match="coefficients"):
-        pa.fit(value * tokens, np.ones(4))
-    zero = pa.fit(value * tokens, np.zeros(4))
-    assert zero.coef == 0.0
-    try:
-        small = pa.fit(tokens, value * tokens[:, 0, 0] ** 3)
-    except OutOfRange as refusal:
-        assert "coefficients" in str(refusal)  # noqa: PT017
-    else:
-        assert small.coef[0, 0, 0] == pytest.approx(value, rel=0.5)
+# ------------------------------------------------------------------ nothing, or little, to learn
 
 
-# Kinds of numbers ---------------------------------------------------------------------------
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_zeros_single_numbers_and_repetitions(way):
+    rng = np.random.default_rng(0)
+    for mode in MODES:
+        shape = (2,) if mode == "last" else (5, 2)
+        y = rng.standard_normal((100, *shape))
+        # Tokens of zeros explain nothing, with a ridge or without.
+        for more in ({}, {"ridge": 1.0}):
+            blind = fit_by(way, 0 * X, y, mode, **more)
+            assert not blind.coef.any()
+            assert blind.risk == pytest.approx(np.mean(np.sum(y**2, axis=-1)))
+            assert blind.layer.n_heads == 1
+            if not more and way != "iterative":
+                assert (blind.rank, blind.outcome.name) == (0, "minimum_norm")
+        # Targets of zeros are met by zero.
+        for tokens in (X, 1e100 * X, 0 * X):
+            zero = fit_by(way, tokens, 0 * y, mode)
+            assert not zero.coef.any()
+            assert zero.risk == 0
+        # N = n = d = e = 1: y = c x^3.
+        y = np.full((1, 1) if mode == "last" else (1, 1, 1), 24.0)
+        one = fit_by(way, np.full((1, 1, 1), 2.0), y, mode)
+        assert one.coef[0, 0, 0] == pytest.approx(3.0, rel=1e-14)
+        assert one.predict(np.full((1, 1, 1), 3.0)).item() == pytest.approx(81.0)
+        # One sequence is met exactly; one that comes again and again by its mean.
+        x, y = rng.standard_normal((1, 2, 3)), rng.standard_normal((1, *shape))[:, :2]
+        alone = fit_by(way, x, y, mode)
+        assert relative_error(alone.predict(x), y) < 1e-9
+        assert alone.rank in (1 if mode == "last" else 2, None)
+        many = rng.standard_normal((50, *y.shape[1:]))
+        again = fit_by(way, np.repeat(x, 50, axis=0), many, mode)
+        assert relative_error(again.predict(x[0]), many.mean(axis=0)) < 1e-9
+        assert not again.outcome.ok
+        # Constant tokens: in mode causal the first position sees one, the second two, ...
+        constant = fit_by(way, np.full((30, 3, 2), 7.0), np.ones((30, *shape))[:, :3], mode)
+        assert constant.rank in (1, None)
+        assert not constant.outcome.ok
 
-DTYPES = {
-    "float32": (np.float32(3) * X.astype(np.float32)),
-    "float32 extremes": (1e38 * X / np.max(np.abs(X))).astype(np.float32),
-    "float16": (1e4 * X / np.max(np.abs(X))).astype(np.float16),
-    "int8 extremes": RNG.choice(np.array([-128, -1, 0, 1, 127], np.int8), X.shape),
-    # Multiples of 2^11 are float64, however large; others are refused (test_large_integers).
-    "int64 huge": RNG.integers(-(2**52), 2**52, X.shape, np.int64) << 11,
-    "uint64 huge": RNG.integers(2**52, 2**53, X.shape, np.uint64) << np.uint64(11),
-    "bool": X > 0,
-    "big endian": X.astype(">f4"),
-}
+
+def test_single_tokens_have_the_rank_of_cubic_forms():
+    for d in (1, 2, 4):
+        tokens = np.random.default_rng(d).standard_normal((60, 1, d))
+        truth = pa.data.random_layer(d, mode="last", random_state=d)
+        result = pa.fit(tokens, truth(tokens))
+        assert result.rank == d * (d + 1) * (d + 2) // 6
+        assert (result.outcome.name == "unique") == (d == 1)
+        assert relative_error(result.predict(tokens[:5] + 1), truth(tokens[:5] + 1)) < 1e-9
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", DTYPES)
-def test_every_real_dtype_is_its_float64(name, mode):
-    given_tokens = DTYPES[name]
-    as_float = given_tokens.astype(np.float64)
-    rows = (len(X),) if mode == "last" else X.shape[:2]
-    targets = np.random.default_rng(2).integers(-100, 100, (*rows, 2))
-    expected = pa.fit(as_float, targets.astype(float), mode)
-    for kind in (np.int16, np.float32, np.int64):
-        found = pa.fit(given_tokens, targets.astype(kind), mode)
-        np.testing.assert_array_equal(found.coef, expected.coef)
-        np.testing.assert_array_equal(found.predict(given_tokens), expected.predict(as_float))
-    assert given_tokens.dtype == DTYPES[name].dtype
+# ------------------------------------------------------------------ structure in the features
+
+PROMPTS = RNG.standard_normal((300, 6, 4))
+PROMPTS[:, -1, -1] = 0.0  # the label of the query is not given
+DOUBLED = np.round(64 * RNG.standard_normal((300, 6, 4))) / 64
+DOUBLED[..., 3] = 3.0 * DOUBLED[..., 2]
+STRUCTURES = {
+    # tokens, form, features that never occur, and those that are multiples of others
+    "a query without label": (PROMPTS, {}, 10, 0),
+    "two numbers of the query": (PROMPTS * [1.0, 1.0, 0.0, 1.0], {}, 28, 0),
+    "signs": (RNG.choice([-1.0, 1.0], size=(300, 6, 4)), {"mode": "causal"}, 0, 12),
+    "one-hot": (np.eye(4)[RNG.integers(0, 4, (300, 6))], {"mode": "causal"}, 24, 0),
+    "single tokens": (RNG.standard_normal((300, 1, 4)), {}, 0, 20),
+    "a coordinate three times another": (DOUBLED, {}, 0, 22),
+    "a zero coordinate": (DOUBLED * [1.0, 0.0, 1.0, 1.0], {}, 22, 12),
+    "lag 0 of whole tokens": (DOUBLED[..., :3], {"mode": "causal", "lags": 1}, 0, 8),
+    "two constants": (
+        DOUBLED[..., :2], {"mode": "full", "bias": True, "mean": True, "intercept": True}, 0, 1
+    ),
+}  # fmt: skip
 
 
-def test_huge_integer_targets():
+def noise_for(x, form, n_outputs=2):
+    last = {**oracle.DEFAULTS, **form}["mode"] == "last"
+    rng = np.random.default_rng(len(x))
+    return rng.standard_normal((len(x), n_outputs) if last else (*x.shape[:2], n_outputs))
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structure_is_counted_and_the_answer_is_that_of_an_orthogonal_factorisation(name):
+    x, fields, n_zero, n_repeated = STRUCTURES[name]
+    y, form = noise_for(x, fields), Form(**fields)
+    for ridge in (0.0, 0.1):
+        expected = pa.fit(x, y, form=form, ridge=ridge, solver="direct")
+        found = pa.fit(x, y, form=form, ridge=ridge, solver="primal")
+        assert relative_error(found.coef, expected.coef) < 1e-8
+        assert found.risk == pytest.approx(expected.risk, rel=1e-11)
+        assert found.rank == expected.rank
+    found = pa.fit(x, y, form=form, solver="primal")
+    assert found.rank == oracle.exact_rank(list(x[:40]), fields)
+    assert found.rank == found.n_features - n_zero - n_repeated
+    assert (found.outcome.name, found.outcome.ok) == ("minimum_norm", False)
+    for count in {n_zero, n_repeated} - {0}:
+        assert f"{count} " in found.outcome.sentence
+    # Sums alone know the zeros, and what never occurs has coefficient zero exactly.
+    sums = pa.Moments(x.shape[2], 2, form=form).update(x, y)
+    absent = sums.gram.diagonal() == 0
+    assert np.count_nonzero(absent) == n_zero
+    if not n_repeated:
+        by_sums = pa.fit(statistics=sums)
+        assert relative_error(by_sums.coef, found.coef) < 1e-8
+        assert by_sums.rank == found.rank
+    assert not oracle.features_of(found.coef, fields)[absent].any()
+
+
+def test_what_is_nearly_structure_is_told_apart():
+    """Features that agree to 1e-9, large sequences and units make no feature a multiple."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((400, 5, 3))
+    close, large, summed = x.copy(), x.copy(), x.copy()
+    close[..., 2] = x[..., 1] * (1.0 + 1e-9 * rng.standard_normal(x.shape[:2]))
+    large[7] *= 1e6
+    summed[..., 2] = x[..., 0] + x[..., 1]
+    y = noise_for(x, {})
+    for tokens, rank in ((x, 18), (summed, 6), (x * [1e8, 1.0, 1e-8], 18), (x * [1e-5, 1e3, 1], 18),
+                         (x[..., [0, 1, 1]] * [1e8, 1.0, 1.0], 6)):  # fmt: skip
+        assert pa.fit(tokens, y, solver="primal").rank == rank
+    primal, direct = (pa.fit(close, y, solver=solver) for solver in ("primal", "direct"))
+    assert primal.rank > 6
+    assert primal.risk == pytest.approx(direct.risk, rel=1e-6)
+    assert not pa.fit(large, y).outcome.ok
+    assert pa.certify(large).verdict == "identifiable"
+
+
+def test_data_without_any_feature_have_rank_zero_and_underflow_has_not():
+    nothing = {
+        "zeros": (0.0 * PROMPTS, Form()),
+        "a map to zero": (PROMPTS, Form(query=np.zeros((4, 2)))),
+        "nothing to attend to": (PROMPTS[:, :1], Form(include_query=False)),
+    }
+    for x, form in nothing.values():
+        found = pa.fit(x, noise_for(x, {}), form=form)
+        assert (found.rank, found.outcome.name) == (0, "minimum_norm")
+        assert not found.coef.any()
+        assert "ridge" not in str(found.outcome)  # which would not help
+    targets = TRUTH(1e100 * TINY_QUERIES) / 1e100
+    tall = pa.fit(TINY_QUERIES, targets, solver="direct")  # which never forms their squares
+    assert tall.rank == 6
+    assert np.all(column_errors(tall.predict(TINY_QUERIES), targets) < 1e-9)
+    small = PROMPTS.copy()
+    small[:, -1] *= 1e-200
+    for make in KINDS:
+        with pytest.raises(OutOfRange, match="vanish"):
+            pa.fit(statistics=make(4, 2).update(small, noise_for(small, {})))
+
+
+CANCELLING = np.array([[1.0], [-1.0], [0.0]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_call_absent_only_what_never_had_a_term(kind):
+    """Not what underflows, has faded, or is rounded to zero by a matrix."""
+    rng = np.random.default_rng(12)
+    x = rng.standard_normal((150, 4, 3))
+
+    def verdict(tokens, **fields):
+        sums = kind(tokens.shape[2], 0, form=Form(**fields)).update(tokens)
+        return pa.certify(statistics=sums)
+
+    unlabelled = x.copy()
+    unlabelled[:, -1, 0] = 0.0
+    for tokens in (unlabelled, unlabelled[:14]):
+        proved = verdict(tokens)
+        assert (proved.verdict, proved.structure.rest) == ("not_identifiable", "identifiable")
+        assert proved.structure.n_zero == 6
+    for size in (1.0, 2.0**600):
+        tiny = size * x
+        tiny[:, -1, 0] *= 1e-170
+        assert verdict(tiny).verdict == "undecided"
+    faded = x.copy()
+    faded[:, 1:-1] = 0.0
+    for decay in (1e-200, [1e-200, 1e-100]):
+        assert verdict(faded, decay=decay, include_query=False).verdict == "undecided"
+    equal = np.repeat(rng.standard_normal((40, 3, 1)), 2, axis=2)
+    assert verdict(equal, key=np.array([[1.0], [-1.0]])).verdict == "undecided"
+    for size in (1e160, 1e300):
+        beyond = np.where(np.arange(3) < 2, size, x[:30, :3])
+        form = {"query": [2], "key": CANCELLING, "value": [2]}
+        assert verdict(beyond, **form).verdict == "undecided"
+        assert pa.certify(beyond, form=Form(**form)).verdict == "undecided"
+        exactly = pa.certify(beyond, form=Form(**form), method="exact")
+        assert exactly.verdict == "not_identifiable"
+
+
+# ------------------------------------------------------------------ what rounding hides
+
+
+def test_one_sequence_or_weight_that_hides_the_others_is_named():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((60, 5, 3)), rng.standard_normal((60, 1))
+    large, whole = x.copy(), rng.integers(-1, 2, size=(400, 4, 2)).astype(np.int32)
+    large[0] *= 1e6
+    whole[0] = -(2**31)  # int32 has no magnitude of it
+    few = x[[0, 1, 2, 3, 3]], y[:5]
+    weights = [1e300, *[1e-200] * 4]
+    for found, size in (
+        (pa.fit(large, y), "1e+0"),
+        (pa.fit(whole, np.ones((400, 1))), "1e+0"),
+        (pa.fit(x, y, sample_weight=np.append(1e300, np.ones(59))), "1e+300"),
+        (pa.fit(x, y, sample_weight=np.append(1e300, np.ones(59)), solver="iterative"), "1e+300"),
+        (pa.fit(*few, sample_weight=weights, solver="direct"), "1e+500"),
+        (pa.fit(*few, sample_weight=weights, solver="iterative"), "1e+500"),
+    ):  # fmt: skip
+        assert size in found.outcome.sentence
+        assert not found.outcome.ok
+    flat = x.copy()
+    flat[..., 0] = flat[..., 1]
+    assert "larger" not in pa.fit(flat, y).outcome.sentence
+    assert "sample_weight" not in pa.fit(*few, solver="direct").outcome.sentence
+
+
+@pytest.mark.parametrize("power", range(1, 7))
+def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer(power):
+    """Rounded coefficients may miss the error that a factor promises; zeros never lose."""
+    rng = np.random.default_rng(power)
+    x, y = rng.standard_normal((150, 3, 2)), rng.standard_normal((150, 1))
+    x[..., 1] = x[..., 0] * (1 + 1e-9 * rng.standard_normal((150, 3)))
+    x[0] *= 10.0**power
+    for solver in ("primal", "direct"):
+        result = pa.fit(x, y, bias=True, solver=solver)
+        assert result.risk == pytest.approx(np.mean((result.predict(x) - y) ** 2), rel=1e-4)
+        assert result.risk <= np.mean(y**2) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e-8, 1e-12])
+def test_the_smallest_norm_is_that_in_true_coordinates(unit):
+    """A coordinate twice, once in other units: rounding in the small one is not magnified."""
+    rng = np.random.default_rng(0)
+    for n_tokens, bias in ((1, False), (2, True)):
+        x, y = rng.standard_normal((200, n_tokens, 2)), rng.standard_normal((200, 1))
+        x[..., 1] = unit * x[..., 0]
+        one, other = (pa.fit(x, y, bias=bias, solver=solver) for solver in ("direct", "primal"))
+        form = {"bias": bias}
+        s = np.sqrt(oracle.squared_sizes(form, 2, 2 + bias))[:, None]
+        norms = [np.linalg.norm(s * oracle.features_of(r.coef, form)) for r in (one, other)]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-9)
+        assert one.risk == pytest.approx(other.risk, rel=1e-12)
+        for size in (1e-9, 1.0, 1e9):
+            padded = np.pad(size * x, ((0, 0), (0, 0), (0, 1)))
+            for solver in SOLVERS:
+                coef = pa.fit(padded, y, bias=False, solver=solver).coef
+                assert np.abs(coef[:, :, 2]).max() <= 1e-12 * np.abs(coef).max()
+    costly = rng.standard_normal((40, 4, 3))
+    costly[..., 2] = 1e6 * (costly[..., 0] + costly[..., 1])
+    result = pa.fit(costly, rng.standard_normal(40), solver="direct")
+    assert (result.outcome.name, result.outcome.ok) == ("minimum_norm", False)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-4, 1e4, 1e6])
+def test_an_iteration_sees_small_features_beside_large_ones(size):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((60, 4, 3)), rng.standard_normal((60, 1))
+    x[..., 2] *= size
+    for ridge in (0.0, 1e-3):
+        exact = oracle.ExactFit.of(list(x), y, {}, ridge)
+        found = pa.fit(x, y, solver="iterative", ridge=ridge)
+        assert relative_error(found.predict(x), oracle.numbers(exact.predicted)) < 1e-7
+        assert found.outcome.ok
+
+
+def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok():
+    """Repeated sequences of unlike targets: errors that remain, over a ridge near rounding."""
+    rng = np.random.default_rng(0)
+    x, y = np.tile(rng.standard_normal((5, 4, 4)), (2, 1, 1)), rng.standard_normal((10, 1))
+    for ridge in (1e-6, 1e-12):
+        # The same objective but for a constant, without a repetition.
+        truth = pa.fit(x[:5], (y[:5] + y[5:]) / 2, ridge=ridge, sample_weight=np.full(5, 2.0))
+        assert truth.outcome.ok
+        for solver in ("auto", "direct", "dual", "primal"):
+            found = pa.fit(x, y, ridge=ridge, solver=solver)
+            near = relative_error(found.coef, truth.coef) < 1e-4
+            assert found.outcome.ok == near == (ridge > 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["rank", "equal", "repeated", "signs", "few", "plain"])
+def test_an_iteration_names_what_a_small_ridge_leaves_open(kind):
+    """What is called found is near the truth in rational numbers."""
+    for noise in (0.0, 1e-14):
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((12 if kind == "few" else 40, 4, 2))
+        if kind in ("rank", "equal"):
+            x[..., 1] = x[..., 0] * (3.0 if kind == "rank" else 1.0)
+        elif kind == "repeated":
+            x = np.repeat(x[:5], 7, axis=0)
+        elif kind == "signs":
+            x = np.sign(x)
+        x = x + noise * rng.standard_normal(x.shape)
+        y, doubts = rng.standard_normal((len(x), 1)), []
+        for ridge in (1e-4, 1e-9, 1e-14):
+            truth = oracle.numbers(oracle.ExactFit.of(list(x), y, {}, ridge).coef)
+            found = pa.fit(x, y, ridge=ridge, solver="iterative")
+            error = relative_error(oracle.features_of(found.coef, {}), truth)
+            doubts.append(not found.outcome.ok)
+            assert error < 2e-2 or doubts[-1]
+        assert not doubts[0]
+        if kind in ("few", "plain"):
+            assert not any(doubts)
+        elif noise:
+            assert doubts[-1]
+
+
+def test_limited_heads_with_a_ridge_state_their_own_risk_and_lose_to_no_zeros():
+    task = pa.data.planted(200, 4, 2, n_heads=2, noise=0.1, mode="last", random_state=0)
+    for ridge, n_heads in ((1.0, "auto"), (1e5, 1)):
+        result = pa.fit(task.X, task.Y, ridge=ridge, n_heads=n_heads)
+        measured = np.mean(np.sum((task.Y - result.predict(task.X)) ** 2, axis=1))
+        assert result.risk == pytest.approx(measured, rel=1e-9)
+    # Coordinates of sizes 1e-5 to 5e6: no search can weigh them beside a ridge, and it says so.
+    units = np.array([1e-5, 5e6])
+    for ridge in (1e-6, 1e15):
+        result = pa.fit(task.X * units, task.Y, ridge=ridge, n_heads=1)
+        assert result.risk <= (1 + 1e-12) * np.mean(np.sum(task.Y**2, axis=1))
+
+
+def test_the_smallest_ridge_of_a_grid_is_mentioned():
+    rng = np.random.default_rng(0)
+    z, noise = rng.standard_normal((200, 5, 3)), rng.standard_normal((200, 1))
+    y = pa.data.random_layer(3, 1, 1, mode="last", random_state=0)(z) + 5.0 * noise
+    inside = pa.fit(z, y, ridge="loo", ridge_grid=np.logspace(-3, 6, 10))
+    edge = pa.fit(z, y, ridge="loo", ridge_grid=[1e4, 1e5, 1e6])
+    assert edge.ridge == 1e4
+    assert "smallest" in edge.outcome.next_step
+    assert "smallest" not in inside.outcome.next_step
+    assert inside.ridge in np.logspace(-3, 6, 10)
+
+
+def test_the_optimum_is_reached_whatever_the_units():
+    """Coordinates of units from 1e-5 to 1e5, some nearly dependent; judged by the auditor."""
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        n_dims, n_tokens = int(rng.integers(1, 4)), int(rng.integers(1, 6))
+        mode, bias = MODES[rng.integers(3)], bool(rng.integers(2))
+        x = rng.standard_normal((int(rng.integers(2, 150)), n_tokens, n_dims))
+        x *= 10.0 ** rng.uniform(-3, 3, n_dims) * 10.0 ** rng.uniform(-2, 2)
+        if rng.random() < 0.4 and n_dims > 1:
+            x[..., -1] = x[..., 0] + 10.0 ** rng.uniform(-10, 0) * x[..., -1]
+        width = n_dims + bias
+        value = rng.standard_normal((2, width, 2)) * 10.0 ** rng.uniform(-3, 3)
+        y = pa.LinearAttention(rng.standard_normal((2, width, width)), value, mode, bias)(x)
+        noise = rng.choice([0.0, 1e-12, 1e-6, 0.1, 10.0]) * np.std(y)
+        y = y + noise * rng.standard_normal(y.shape)
+        audit = pa.audit(pa.fit(x, y, mode, bias=bias), x, y)
+        assert audit.gap <= audit.rounding, seed
+        assert audit.consistent, seed
+
+
+# ------------------------------------------------------------------ integers beyond float64
+
+BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
+SMALL = np.ones((2, 2, 2))
+ROUNDED = [
+    *(lambda change=change: pa.fit(change(BIG), np.ones(2)) for change in (
+        np.asarray, list, pa.SequenceBatch.from_array, lambda a: a.astype(np.uint64),
+        lambda a: a.tolist(), lambda a: a.astype(object), lambda a: [a[0], SMALL[0]],
+    )),
+    *(lambda targets=targets: pa.fit(SMALL, targets) for targets in (
+        np.array([2**53 + 1, 0]), [2**53 + 1, 0.5], np.array([-(2**53) - 1, 0]),
+        np.array([2**63 - 1, 0]), np.array([2**64 - 1, 0], dtype=np.uint64),
+    )),
+    lambda: pa.fit(SMALL, pa.SequenceBatch.from_array(BIG), mode="causal"),
+    lambda: pa.fit(SMALL, np.ones(2), sample_weight=np.array([2**53 + 1, 1])),
+    *(lambda make=make: make(2, 0).update(BIG) for make in KINDS),
+    lambda: TRUTH(BIG), lambda: TRUTH(BIG[0]),
+    lambda: pa.LinearAttention(BIG, np.ones((2, 2, 1))), lambda: pa.audit(TRUTH, BIG, SMALL[0]),
+    lambda: pa.LinearAttentionRegressor().fit(BIG, np.ones(2)), lambda: pa.learn_softmax(BIG, BIG),
+    lambda: pa.certify(np.repeat(BIG, 9, axis=0), method="float"),
+    lambda: pa.certify([[[2**64, -1]]]), lambda: pa.certify([[[2**53 + 1, 0.5]]]),
+    lambda: pa.certify(BIG).witness(), lambda: pa.certify(BIG).next_data(),
+    # numpy makes floats of these labels, and two classes of three.
+    lambda: pa.LinearAttentionClassifier().fit(np.repeat(SMALL, 2, 0), [2**63, 2**63 + 1, -1, -1]),
+    lambda: pa.certify([BIG[0], BIG[1].astype(np.uint64)]),
+]  # fmt: skip
+
+
+def test_integers_that_would_be_rounded_are_refused():
+    for call in ROUNDED:
+        with pytest.raises(InvalidInput, match=r"round|64-bit"):
+            call()
+
+
+def test_integers_that_float64_holds_are_taken():
+    layer = pa.LinearAttention(np.ones((1, 1, 1)), np.ones((1, 1, 1)))
+    rng = np.random.default_rng(0)
+    values = rng.integers(-(2**63), 2**63, 300, endpoint=False)
+    values = (values >> rng.integers(0, 40, 300)) << rng.integers(0, 15, 300)
+    edges = [2**53, -(2**53), 2**60, -(2**63), 2**63 - 2**10, 0, 7]
+    for value in [*values.tolist(), *edges]:
+        tokens = np.array([[[value]]])
+        if int(float(value)) == value:
+            assert layer(tokens) == layer(tokens.astype(float))
+        else:
+            with pytest.raises(InvalidInput, match="round"):
+                layer(tokens)
     cubes = np.array([1, 2, 3, -4]).reshape(4, 1, 1)
     result = pa.fit(cubes, np.array([1, 8, 27, -64], dtype=np.int64) * 2**55)
     assert result.coef[0, 0, 0] == pytest.approx(2.0**55, rel=1e-12)
 
 
-# Nothing to learn ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ridge", [0.0, 1.0])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_zero_tokens_explain_nothing(solver, mode, ridge):
-    _, Y = task_of(mode, 0.1)
-    result = pa.fit(0 * X, Y, mode, ridge, solver=solver)
-    assert np.all(result.coef == 0)
-    assert result.risk == pytest.approx(np.mean(np.sum(Y.reshape(-1, 2) ** 2, axis=1)))
-    assert np.all(result.predict(X) == 0)
-    assert result.layer.n_heads == 1
-    if ridge == 0 and solver != "iterative":
-        assert (result.rank, result.outcome.name) == (0, "minimum_norm")
-
-
-@pytest.mark.parametrize("make", [pa.Moments, pa.TriangularFactor])
-def test_zero_tokens_in_statistics(make):
-    _, Y = task_of("last", 0.1)
-    result = pa.fit(statistics=make(2, 2).update(0 * X, Y))
-    assert np.all(result.coef == 0)
-    assert (result.rank, result.outcome.name) == (0, "minimum_norm")
-    assert result.risk == pytest.approx(np.mean(np.sum(Y**2, axis=1)))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_zero_targets_are_met_by_zero(solver, mode):
-    _, Y = task_of(mode, 0.0)
-    for tokens in (X, 1e100 * X, 0 * X):
-        result = pa.fit(tokens, 0 * Y, mode, solver=solver)
-        assert np.all(result.coef == 0)
-        assert result.risk == 0
-        assert result.layer.n_heads == 1
-
-
-@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
-@pytest.mark.parametrize("mode", MODES)
-def test_one_number(mode, solver):
-    """N = n = d = e = 1: y = c x^3."""
-    result = pa.fit(np.full((1, 1, 1), 2.0), np.full((1,) if mode == "last" else (1, 1), 24.0),
-                    mode, solver=solver)  # fmt: skip
-    assert result.coef[0, 0, 0] == pytest.approx(3.0, rel=1e-14)
-    assert result.risk == pytest.approx(0.0, abs=1e-26)
-    assert result.predict(np.full((1, 1, 1), 3.0)).ravel()[0] == pytest.approx(81.0)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("d", [1, 2, 4])
-def test_single_tokens(mode, d):
-    """n = 1: only the symmetric cubic form is seen; rank C(d+2, 3) of d^2 (d+1) / 2."""
-    rng = np.random.default_rng(d)
-    tokens = rng.standard_normal((60, 1, d))
-    truth = pa.data.random_layer(d, mode=mode, random_state=d)
-    result = pa.fit(tokens, truth(tokens), mode)
-    assert result.rank == d * (d + 1) * (d + 2) // 6
-    assert result.outcome.name == ("unique" if d == 1 else "minimum_norm")
-    fresh = rng.standard_normal((5, 1, d))
-    assert planted.relative_error(result.predict(fresh), truth(fresh)) < 1e-9
-
-
-@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
-@pytest.mark.parametrize("mode", MODES)
-def test_one_sequence_is_met_exactly(mode, solver):
-    rng = np.random.default_rng(0)
-    tokens = rng.standard_normal((1, 2, 4))
-    targets = rng.standard_normal((1, 3) if mode == "last" else (1, 2, 3))
-    result = pa.fit(tokens, targets, mode, solver=solver)
-    assert planted.relative_error(result.predict(tokens), targets) < 1e-9
-    assert result.risk < 1e-18
-    assert result.rank in ((1 if mode == "last" else 2), None)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_same_sequence_again_and_again(mode):
-    rng = np.random.default_rng(0)
-    tokens = np.repeat(rng.standard_normal((1, 2, 2)), 50, axis=0)
-    targets = rng.standard_normal((50, 1) if mode == "last" else (50, 2, 1))
-    result = pa.fit(tokens, targets, mode)
-    mean = targets.mean(axis=0)
-    assert planted.relative_error(result.predict(tokens[0]), mean) < 1e-9
-    assert result.outcome.name == "minimum_norm"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_constant_tokens(mode):
-    tokens = np.full((30, 3, 2), 7.0)
-    targets = np.random.default_rng(0).standard_normal((30, 1) if mode == "last" else (30, 3, 1))
-    result = pa.fit(tokens, targets, mode)
-    assert result.outcome.name == "minimum_norm"
-    assert "rank" in str(result.outcome)
-    assert result.rank == 1
-    if mode != "causal":
-        np.testing.assert_allclose(result.predict(tokens[0]), targets.mean(), rtol=1e-9)
-
-
-# Layers -------------------------------------------------------------------------------------
-
-LAYER_SCALES = [
-    # attn, value, tokens; outputs are of size attn value tokens^3
-    (1e150, 1e-150, 1.0), (1e-150, 1e150, 1e50), (1e-150, 1e-150, 1e100), (1e150, 1e150, 1e-100),
-    (1e-150, 1.0, 1e100), (1.0, 1e150, 1e-100), (1.0, 1.0, 1e100), (1.0, 1.0, 1e-100),
-    (1e-150, 1e-150, 1.0), (1e-150, 1e-150, 1e150), (1e150, 1e100, 1e-150),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("n_heads", [1, 30])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("attn", "value", "tokens"), LAYER_SCALES)
-def test_layers_of_any_scale(mode, attn, value, tokens, n_heads):
-    rng = np.random.default_rng(0)
-    A, V = rng.standard_normal((n_heads, 2, 2)), rng.standard_normal((n_heads, 2, 3))
-    plain = pa.LinearAttention(A, V, mode)
-    scaled = pa.LinearAttention(attn * A, value * V, mode)
-    exponent = round(np.log10(attn) + np.log10(value) + 3 * np.log10(tokens))
-    outputs = scaled(tokens * FRESH) / 10.0**exponent
-    assert planted.relative_error(outputs, plain(FRESH)) < 1e-12
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_heads_of_opposite_scales(mode):
-    """1e150 * 1e-150 in one head, the reverse in the other: both count in full."""
-    rng = np.random.default_rng(0)
-    A, V = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 3))
-    scale = np.array([1e150, 1e-150])[:, None, None]
-    plain, scaled = pa.LinearAttention(A, V, mode), pa.LinearAttention(A * scale, V / scale, mode)
-    assert planted.relative_error(scaled(FRESH), plain(FRESH)) < 1e-12
-    assert pa.same_function(plain, scaled)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("attn", "value", "tokens"),
-    [(1e150, 1e150, 1e50), (1.0, 1.0, 1e150), (1e-150, 1e-150, 1e-50), (1.0, 1.0, 1e-150)],
-)
-def test_outputs_beyond_float64_are_refused(mode, attn, value, tokens):
-    layer = pa.LinearAttention(attn * np.eye(2), value * np.eye(2), mode)
-    with pytest.raises(OutOfRange, match=r"outputs.*1e[+-]\d{3}.*float64.*multiply"):
-        layer(tokens * FRESH)
-
-
-def test_extreme_layers_are_compared():
-    big, tiny = (pa.LinearAttention(s * np.eye(2), s * np.eye(2)) for s in (1e150, 1e-150))
-    assert pa.same_function(big, big)
-    assert pa.same_function(tiny, tiny)
-    assert not pa.same_function(big, tiny)
-    size = np.linalg.norm(big.coef / 1e300) * 1e300
-    assert pa.coefficient_distance(big, tiny) == pytest.approx(size)
-    almost = pa.LinearAttention((1 + 1e-6) * tiny.attn, tiny.value)
-    assert not pa.same_function(tiny, almost)
-    assert pa.same_function(tiny, almost, tolerance=1e-5)
-
-
-def test_equal_layers_have_equal_hashes():
-    plus, minus = (pa.LinearAttention([[zero]], [[1.0]]) for zero in (0.0, -0.0))
-    assert plus == minus
-    assert hash(plus) == hash(minus)
-
-
-# Long sequences -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_very_long_sequence(mode):
-    """n = 200000: linear time, no n x n scores (they would take 320 GB)."""
-    rng = np.random.default_rng(0)
-    tokens = rng.standard_normal((200_000, 2)) / 500
-    A, V = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 2))
-    layer = pa.LinearAttention(A, V, mode)
-    outputs = layer(tokens)
-    grams = np.cumsum(tokens[:, :, None] * tokens[:, None, :], axis=0)
-    seen = grams if mode == "causal" else grams[-1:]
-    queries = tokens[-1:] if mode == "last" else tokens
-    expected = np.einsum("tl,hlk,tkj,hja->ta", queries, A, np.broadcast_to(
-        seen, (len(queries), 2, 2)), V, optimize=True)  # fmt: skip
-    assert planted.relative_error(outputs, expected[0] if mode == "last" else expected) < 1e-11
-    if mode != "last":
-        result = pa.fit(tokens[None], outputs[None], mode)
-        assert planted.relative_error(result.predict(tokens), outputs) < 1e-9
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("length", [31, 32, 33, 63, 64, 65, 127, 128, 129])
-def test_lengths_around_every_block(monkeypatch, mode, length):
-    """Chunks of 32, and token blocks shrunk to 64 and 128."""
-    monkeypatch.setattr(forward, "BLOCK_TOKENS", 128)
-    monkeypatch.setattr(sequence_sums, "TOKEN_BLOCK", 64)
-    monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 64)
-    rng = np.random.default_rng(length)
-    tokens = [rng.standard_normal((length, 2)) for _ in range(3)] + [rng.standard_normal((5, 2))]
-    A, V = rng.standard_normal((1, 2, 2)), rng.standard_normal((1, 2, 1))
-    layer = pa.LinearAttention(A, V, mode)
-    expected = [np.atleast_2d(reference.forward(A, V, x, mode)) for x in tokens]
-    outputs = layer(tokens)
-    targets = outputs if mode == "last" else list(outputs)
-    found = pa.fit(tokens, targets, mode, solver="primal")
-    for i, wanted in enumerate(expected):
-        assert planted.relative_error(np.atleast_2d(outputs[i]), wanted) < 1e-11
-        assert planted.relative_error(np.atleast_2d(found.predict(tokens)[i]), wanted) < 1e-6
-
-
-# What is refused ----------------------------------------------------------------------------
-
-ONE = np.ones((3, 4, 2))
-TWO = np.ones((3, 2))
-FITTED = pa.fit(X, X[:, -1])
-LAYER = pa.LinearAttention(np.eye(2), np.eye(2))
-
-
-def with_bad(value, like):
-    """A copy with one bad number."""
-    array = np.array(like, dtype=np.result_type(like, type(value)))
-    array.flat[-1] = value
-    return array
-
-
-REFUSED = {
-    # name: (call, type, words that the message must hold)
-    "X nan": (lambda: pa.fit(with_bad(np.nan, ONE), TWO), ValueError, "X", "NaN", "1 of 24", "remove or impute"),
-    "X inf": (lambda: pa.fit(with_bad(np.inf, ONE), TWO), ValueError, "X", "infinity", "1 of 24"),
-    "X complex": (lambda: pa.fit(ONE * 1j, TWO), TypeError, "X", "complex", "Convert"),
-    "X text": (lambda: pa.fit([["a b c"]], TWO), (TypeError, ValueError), "X", "text", "Convert"),
-    "X text array": (lambda: pa.fit(ONE.astype(str), TWO), TypeError, "X", "text", "Convert"),
-    "X objects": (lambda: pa.fit(np.full(ONE.shape, None), TWO), TypeError, "X", "objects", "Convert"),
-    "X dict": (lambda: pa.fit({"x": 1}, TWO), TypeError, "X"),
-    "X masked": (lambda: pa.fit(np.ma.masked_array(ONE), TWO), TypeError, "X", "masked", "impute"),
-    "X empty": (lambda: pa.fit(np.ones((0, 4, 2)), np.ones((0, 2))), ValueError, "X", "empty", "at least one"),
-    "X empty list": (lambda: pa.fit([], []), ValueError, "X", "empty", "at least one"),
-    "X no tokens": (lambda: pa.fit(np.ones((3, 0, 2)), TWO), ValueError, "X", "zero tokens"),
-    "X no tokens in one": (lambda: pa.fit([np.ones((2, 2)), np.ones((0, 2))], TWO[:2]), ValueError, "sequence 1", "0 tokens"),
-    "X no coordinates": (lambda: pa.fit(np.ones((3, 4, 0)), TWO), ValueError, "coordinate"),
-    "X ragged widths": (lambda: pa.fit([np.ones((2, 2)), np.ones((2, 3))], TWO[:2]), ValueError, r"X\[1\]", "3", "same number"),
-    "X matrix": (lambda: pa.fit(np.ones((4, 2)), TWO), ValueError, "X", r"\(4, 2\)", "n_sequences, n_tokens, n_dims"),
-    "X missing": (lambda: pa.fit(None, TWO), ValueError, "X and Y"),
-    "Y missing": (lambda: pa.fit(ONE), ValueError, "X and Y"),
-    "Y nan": (lambda: pa.fit(ONE, with_bad(np.nan, TWO)), ValueError, "Y", "NaN", "1 of 6"),
-    "Y inf": (lambda: pa.fit(ONE, with_bad(-np.inf, TWO)), ValueError, "Y", "infinity"),
-    "Y complex": (lambda: pa.fit(ONE, TWO * 1j), TypeError, "Y", "complex"),
-    "Y text": (lambda: pa.fit(ONE, ["a", "b", "c"]), TypeError, "Y", "text"),
-    "Y objects": (lambda: pa.fit(ONE, np.full(TWO.shape, None)), TypeError, "Y", "objects"),
-    "Y count": (lambda: pa.fit(ONE, TWO[:2]), ValueError, "3 sequences", "2 targets", "one target per sequence"),
-    "Y count causal": (lambda: pa.fit(ONE, ONE[:2], "causal"), ValueError, "3 sequences", "Y has 2"),
-    "Y per token for last": (lambda: pa.fit(ONE, ONE), ValueError, "'last'", r"\(3, 4, 2\)", "mode='causal'"),
-    "Y per sequence for causal": (lambda: pa.fit(ONE, np.ones(3), "causal"), ValueError, "Y", r"\(3,\)", "mode='last'"),
-    "Y matrix for full": (lambda: pa.fit(ONE, TWO, "full"), ValueError, "4 tokens", "2 targets"),
-    "Y lengths": (lambda: pa.fit(ONE, np.ones((3, 5, 1)), "full"), ValueError, "4 tokens", "5 targets"),
-    "Y no outputs": (lambda: pa.fit(ONE, np.ones((3, 0))), ValueError, "Y", "zero outputs"),
-    "ridge negative": (lambda: pa.fit(ONE, TWO, ridge=-1e-9), ValueError, "ridge", "not negative", "-1e-09"),
-    "ridge text": (lambda: pa.fit(ONE, TWO, ridge="auto"), TypeError, "ridge", "'auto'", "'loo'"),
-    "mode": (lambda: pa.fit(ONE, TWO, mode="bidirectional"), ValueError, "mode", "'bidirectional'", "'last'", "'causal'", "'full'"),
-    "mode none": (lambda: pa.fit(ONE, TWO, mode=None), ValueError, "mode", "None"),
-    "solver": (lambda: pa.fit(ONE, TWO, solver="adam"), ValueError, "solver", "'adam'", "'auto'", "'primal'"),
-    "n_heads zero": (lambda: pa.fit(ONE, TWO, n_heads=0), ValueError, "n_heads", "0", ">= 1"),
-    "n_heads negative": (lambda: pa.fit(ONE, TWO, n_heads=-2), ValueError, "n_heads", "-2"),
-    "n_heads fraction": (lambda: pa.fit(ONE, TWO, n_heads=1.5), (ValueError, TypeError), "n_heads", "1.5"),
-    "n_heads bool": (lambda: pa.fit(ONE, TWO, n_heads=True), (ValueError, TypeError), "n_heads", "True"),
-    "n_heads text": (lambda: pa.fit(ONE, TWO, n_heads="few"), (ValueError, TypeError), "n_heads", "'few'", "'auto'"),
-    "bias text": (lambda: pa.fit(ONE, TWO, bias="no"), (ValueError, TypeError), "bias", "'no'"),
-    "bias number": (lambda: pa.fit(ONE, TWO, bias=2), (ValueError, TypeError), "bias", "2"),
-    "random_state text": (lambda: pa.fit(ONE, TWO, random_state="a"), (ValueError, TypeError), "random_state", "'a'"),
-    "random_state negative": (lambda: pa.fit(ONE, TWO, random_state=-1), ValueError, "random_state", "-1"),
-    "weights shape": (lambda: pa.fit(ONE, TWO, sample_weight=[1.0]), ValueError, "sample_weight", r"\(3,\)", r"\(1,\)"),
-    "weights negative": (lambda: pa.fit(ONE, TWO, sample_weight=[1, 1, -1]), ValueError, "sample_weight", "negative", "-1"),
-    "weights zero": (lambda: pa.fit(ONE, TWO, sample_weight=[0, 0, 0]), ValueError, "sample_weight", "zero"),
-    "weights nan": (lambda: pa.fit(ONE, TWO, sample_weight=[1, 1, np.nan]), ValueError, "sample_weight", "NaN"),
-    "weights beyond": (lambda: pa.fit(ONE, TWO, sample_weight=[1e308] * 3), ValueError, "sample_weight"),
-    "weights vanishing": (lambda: pa.fit(1e-5 * ONE, TWO, sample_weight=[1e-290] * 3), ValueError, "sample_weight", "1e-290", "constant"),
-    "weights exploding": (lambda: pa.fit(1e5 * ONE, TWO, sample_weight=[1e290] * 3), ValueError, "sample_weight", r"1e\+290", "constant"),
-    "statistics and data": (lambda: pa.fit(ONE, TWO, statistics=pa.Moments(2, 2)), ValueError, "either X and Y, or statistics"),
-    "statistics empty": (lambda: pa.fit(statistics=pa.Moments(2, 2)), ValueError, "empty", "update"),
-    "statistics wrong": (lambda: pa.fit(statistics=np.eye(2)), TypeError, "statistics", "Moments", "ndarray"),
-    "statistics solver": (lambda: pa.fit(statistics=pa.Moments(2, 2).update(ONE, TWO), solver="dual"), ValueError, "solver", "'primal'", "'dual'", "needs X and Y"),
-    # layers
-    "attn nan": (lambda: pa.LinearAttention(with_bad(np.nan, np.eye(2)), np.eye(2)), ValueError, "attn", "NaN"),
-    "value inf": (lambda: pa.LinearAttention(np.eye(2), with_bad(np.inf, np.eye(2))), ValueError, "value", "infinity"),
-    "attn complex": (lambda: pa.LinearAttention(1j * np.eye(2), np.eye(2)), TypeError, "attn", "complex"),
-    "attn text": (lambda: pa.LinearAttention([["a"]], [[1.0]]), TypeError, "attn", "text"),
-    "attn objects": (lambda: pa.LinearAttention(np.full((2, 2), None), np.eye(2)), TypeError, "attn", "objects"),
-    "attn not square": (lambda: pa.LinearAttention(np.ones((1, 2, 3)), np.ones((1, 2, 1))), ValueError, "attn", r"\(H, d, d\)", r"\(1, 2, 3\)"),
-    "attn flat": (lambda: pa.LinearAttention(np.ones(4), np.eye(2)), ValueError, "attn", r"\(4,\)"),
-    "attn empty": (lambda: pa.LinearAttention(np.ones((0, 2, 2)), np.ones((0, 2, 1))), ValueError, "attn", "at least one head"),
-    "heads differ": (lambda: pa.LinearAttention(np.ones((2, 2, 2)), np.ones((3, 2, 1))), ValueError, "attn", "value", "agree", r"\(3, 2, 1\)"),
-    "widths differ": (lambda: pa.LinearAttention(np.eye(2), np.eye(3)), ValueError, "attn", "value", "agree"),
-    "layer mode": (lambda: pa.LinearAttention(np.eye(2), np.eye(2), "prefix"), ValueError, "mode", "'prefix'"),
-    "layer bias": (lambda: pa.LinearAttention([[1.0]], [[1.0]], bias=True), ValueError, "bias", "2"),
-    # prediction
-    "layer width": (lambda: LAYER(np.ones((3, 4, 5))), ValueError, "X", "2 coordinates", "got 5"),
-    "layer width of one": (lambda: LAYER(np.ones((4, 5))), ValueError, "X", "2 coordinates", "got 5"),
-    "layer nan": (lambda: LAYER(with_bad(np.nan, ONE)), ValueError, "X", "NaN"),
-    "layer text": (lambda: LAYER("tokens"), TypeError, "X", "text"),
-    "layer flat": (lambda: LAYER(np.ones(2)), ValueError, "X", r"\(2,\)"),
-    "layer empty": (lambda: LAYER([]), ValueError, "X", "empty"),
-    "predict width": (lambda: FITTED.predict(np.ones((3, 4, 5))), ValueError, "X", "2 coordinates", "got 5"),
-    "predict nan": (lambda: FITTED.predict(with_bad(np.nan, ONE)), ValueError, "X", "NaN"),
-    "predict complex": (lambda: FITTED.predict(ONE * 1j), TypeError, "X", "complex"),
-    # comparison
-    "compare modes": (lambda: pa.same_function(LAYER, pa.LinearAttention(np.eye(2), np.eye(2), "full")), ValueError, "mode", "'last'", "'full'"),
-    "compare widths": (lambda: pa.coefficient_distance(LAYER, pa.LinearAttention(np.eye(3), np.eye(3))), ValueError, "n_dims", "2", "3"),
-    "compare tolerance": (lambda: pa.same_function(LAYER, LAYER, -1.0), ValueError, "tolerance", "-1.0"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals_name_the_argument_what_came_and_what_to_do(name):
-    call, kind, *words = REFUSED[name]
-    with pytest.raises(kind) as refusal:
-        call()
-    assert isinstance(refusal.value, PolyattnError), repr(refusal.value)
-    message = str(refusal.value)
-    for word in words:
-        assert re.search(word, message), (word, message)
-    assert message.endswith(".")
-
-
-# Helpers ------------------------------------------------------------------------------------
-
-
-def task_of(mode, noise):
-    """A random layer and its targets on X, with noise."""
-    truth = pa.data.random_layer(2, 2, 2, mode, random_state=3)
-    Y = truth(X)
-    return truth, Y + noise * np.random.default_rng(4).standard_normal(Y.shape)
-
-
-@pytest.mark.parametrize("options", [{}, {"n_heads": 1}, {"ridge": "loo"}])
-def test_a_risk_that_float64_cannot_hold_is_refused(options):
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((100, 4, 2)), rng.standard_normal((100, 2))
-    assert np.isfinite(pa.fit(X, 1e150 * Y, **options).risk)
-    with pytest.raises(OutOfRange, match="the risk"):
-        pa.fit(X, 1e160 * Y, **options)
-
-
-def test_an_audit_of_outputs_whose_squares_overflow_is_refused():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((100, 4, 2)), rng.standard_normal((100, 2))
-    layer = pa.LinearAttention(*(1e80 * rng.standard_normal((2, 1, 2, 2))))
-    with pytest.raises(OutOfRange, match="the risk"):
-        pa.audit(layer, X, Y)
+def test_certificates_take_integers_as_they_are_in_every_form(tmp_path):
+    x = 2**60 + np.random.default_rng(0).integers(0, 4, (60, 4, 2))
+    certificate = pa.certify(x)
+    assert (certificate.verdict, certificate.method) == ("identifiable", "exact")
+    for change in (
+        list, lambda a: a.tolist(), lambda a: a.astype(object), pa.SequenceBatch.from_array,
+        lambda a: a.astype(np.uint64), lambda a: a.astype(">i8"),
+    ):  # fmt: skip
+        assert pa.certify(change(x)).digest == certificate.digest
+        assert pa.verify(certificate, change(x))
+    assert not pa.verify(certificate, x + 1)
+    assert not pa.verify(certificate, x.astype(float))
+    assert np.all(np.isinf(certificate.bound(np.ones((1, 2, 2)), risk=1.0)))
+    for data in (x, x[:, :, [0, 0]]):
+        pa.certify(data).save(tmp_path / "certificate.json")
+        assert pa.verify(pa.load(tmp_path / "certificate.json"), data)

@@ -77,7 +77,10 @@ def left_to_rounding(
     EPS ||Phi|| ||r||, is magnified by 1 / ridge along directions without data.  ||Phi|| is the
     condition number times the root of the ridge.
     """
-    length = float(np.linalg.norm(theta)) * ridge**0.5
+    if ridge == 0.0:
+        return 0.0
+    with np.errstate(over="ignore"):
+        length = float(np.linalg.norm(theta)) * ridge**0.5
     if not (length > 0 and np.isfinite(condition)):
         return 0.0
     return EPS * condition * residual_power**0.5 / length
