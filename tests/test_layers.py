@@ -80,22 +80,34 @@ def test_outputs_and_coefficients_are_those_of_the_definition(n_heads, data, dra
     same(oracle.design(X, form, Z) @ oracle.features_of(layer.coef, form), expected)
 
 
-@pytest.mark.parametrize("n_heads", [1, 30])
-def test_borders_of_chunks_and_windows_of_long_sequences(n_heads):
+DISTANT = [
+    {"mode": "causal", "decay": (0.5, 0.99)}, {"mode": "causal", "decay": 1e-30},
+    {"mode": "causal", "window": 70, "mean": True}, {"mode": "causal", "lags": 3, "window": 68},
+    {"mode": "causal", "decay": 0.95, "window": 65, "include_query": False},
+    {"mode": "causal", "decay": 0.75, "include_query": False},
+    {"mode": "causal", "include_query": False, "mean": True},
+    {"decay": 0.75}, {"decay": 0.9, "window": 4, "include_query": False}, {"lags": 2, "mean": True},
+    {"mode": "full", "include_query": False, "mean": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_borders_of_chunks_and_windows_of_long_sequences(wide):
+    """Of wide tokens heads are faster one by one, of narrow ones as coefficients."""
     rng = np.random.default_rng(0)
-    for fields in (
-        {"decay": (0.5, 0.99)}, {"decay": 1e-30}, {"window": 70, "mean": True},
-        {"decay": 0.95, "window": 65, "include_query": False}, {"lags": 3, "window": 90},
-        {"include_query": False, "mean": True},
-    ):  # fmt: skip
-        form = {"mode": "causal", **fields}
-        layer = linear(form, 2, n_heads=n_heads * oracle.n_scales(form), n_outputs=1)
-        for length in (32, 135) if n_heads == 1 else (65,):
-            X = rng.standard_normal((length, 2))
-            phi = oracle.design([X], form) @ oracle.features_of(
-                oracle.coefficients(oracle.fields_of_layer(layer), 2, form), form
-            )
-            same(layer(X), phi)
+    for form in DISTANT:
+        n_dims = 12 if wide else 2
+        n_heads = oracle.n_scales(form) * (1 if wide else 10)
+        layer = linear(form, n_dims, n_heads=n_heads, n_outputs=n_dims)
+        layer = remade(layer, head_scales=np.arange(n_heads) % oracle.n_scales(form))
+        for length in (7, 72) if wide else (7, 65):
+            X = rng.standard_normal((length, n_dims))
+            if wide:
+                same(np.atleast_2d(layer(X)), literal(layer, X))
+                continue
+            coef = oracle.coefficients(oracle.fields_of_layer(layer), n_dims, form)
+            expected = oracle.design([X], form) @ oracle.features_of(coef, form)
+            same(np.atleast_2d(layer(X)), expected)
 
 
 def test_long_sequences_need_no_square_of_their_length():
