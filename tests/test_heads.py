@@ -538,6 +538,13 @@ def test_the_gap_of_the_true_number_is_that_of_noise():
     assert len(X) * pa.fit(X, Y, n_heads=1).gap / 0.05**2 > 10 * freedom
 
 
+def test_few_spare_rows_say_little_of_the_noise():
+    """22 positions for 18 features: errors of the fit are far smaller than the noise."""
+    for seed in range(3):
+        _, X, Y = task(3, 2, 1, noise=0.5, seed=seed, n_sequences=22)
+        assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
+
+
 def test_where_the_noise_is_unknown_or_all_counts_the_function_is_kept():
     _, X, Y = task(2, 2, 1, noise=0.5, n_sequences=4)
     few, optimum = pa.fit(X, Y, n_heads="auto"), pa.fit(X, Y)
@@ -689,6 +696,17 @@ def test_the_risk_of_limited_heads_is_that_of_the_layer(name):
             slope = rows_of(X).T @ left
             assert np.abs(slope).max() <= 1e-9 * np.linalg.norm(rows_of(X)) * np.linalg.norm(left)
     assert ridge or min(gaps) > 1e-6 * optimum.risk
+
+
+def test_values_and_linear_terms_are_the_best_for_the_attention_that_was_found():
+    truth = layer_of({"skip": True, "intercept": True}, 2, n_heads=3)
+    X, _, Y = data_for(truth, 0.3, 150)
+    found = pa.fit(X, Y, form=truth.form, n_heads=1).layer
+    parts = [pa.LinearAttention(found.attn, np.eye(2)[:, [j]], form=truth.form) for j in (0, 1)]
+    columns = [rows_of(part(X)) for part in parts]
+    design = np.hstack([*columns, [x[-1] for x in X], np.ones((len(X), 1))])
+    best = design @ np.linalg.lstsq(design, rows_of(Y), rcond=None)[0]
+    assert risk_of(found(X), Y) <= risk_of(best, Y) * (1 + 1e-5)
 
 
 # ------------------------------------------------------------------ heads of limited rank

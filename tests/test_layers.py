@@ -278,6 +278,11 @@ def test_what_float64_cannot_hold_is_refused():
     for size in (1e200, 1e-200):
         with pytest.raises(OutOfRange, match="attn"):
             pa.SoftmaxAttention((size * np.eye(2), size * np.eye(2)), np.eye(2), rotary=[1.0])
+    # Products of very different coordinates would vanish that count.
+    spread, far = np.diag([1e-150, 1e150]), np.array([[1e150, 1e-150]] * 2)
+    for kind in (pa.LinearAttention, pa.SoftmaxAttention):
+        with pytest.raises(OutOfRange, match="coordinates of X"):
+            kind(spread, np.ones((2, 1)))(far)
     # Maps are applied to tokens as they are.
     mapped = linear({"key": pa.maps.polynomial(2), "query": pa.maps.elu1()}, 2)
     with np.errstate(over="ignore"):

@@ -391,6 +391,20 @@ def test_the_distance_of_coefficients_has_their_units(seed, digits):
     assert pa.same_function(one, remade(one, value=(1 + 1e-11) * one.value))
 
 
+@pytest.mark.slow
+def test_large_layers_are_compared_without_all_their_coefficients_at_once():
+    """67 million coefficients, of which the norm is known."""
+    rng = np.random.default_rng(0)
+    A, v = rng.standard_normal((512, 512)), rng.standard_normal(512)
+    layer = pa.LinearAttention(A, v[:, None])
+    powers = (v @ v) * np.sum(A**2, axis=1) + (A @ v) ** 2 - (A**2) @ v**2
+    near = pa.LinearAttention(1.5 * A, v[:, None])
+    expected = 0.5 * np.sqrt(powers.sum())
+    assert pa.coefficient_distance(layer, near) == pytest.approx(expected, rel=1e-12)
+    assert pa.same_function(layer, pa.LinearAttention(2.0 * A, v[:, None] / 2.0))
+    assert not pa.same_function(layer, near)
+
+
 # ------------------------------------------------------------------ softmax layers
 
 
