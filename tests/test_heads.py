@@ -454,12 +454,24 @@ def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
     psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 3, 3)
 
     def penalised(result):
-        theta = oracle.features_of(result.coef, {})
+        return penalised_of(oracle.features_of(result.coef, {}))
+
+    def penalised_of(theta):
         return np.sum((Y - psi @ theta) ** 2) + ridge * np.sum(sizes[:, None] * theta**2)
 
     best, limited = (pa.fit(X, Y, ridge=ridge, n_heads=h) for h in (None, 1))
     assert penalised(best) < penalised(limited) < penalised(pa.fit(X, Y, n_heads=1))
     assert penalised(pa.fit(X, Y, ridge=ridge, n_heads=6)) == pytest.approx(penalised(best))
+    # The penalty is that of the tensor, in which a square is once and a product twice.
+    parts = oracle.fields_of_layer(limited.layer)
+    for place in np.ndindex(parts["value"].shape):
+        ends = []
+        for step in (-0.1, 0.1):
+            value = parts["value"].copy()
+            value[place] += step
+            theta = oracle.features_of(oracle.coefficients(parts | {"value": value}, 3, {}), {})
+            ends.append(penalised_of(theta))
+        assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited)
     # The risk is without the penalty.
     assert limited.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
     assert limited.optimal_risk == pytest.approx(best.risk)
