@@ -1,0 +1,574 @@
+"""Layers compared as functions: the same one, written in one way, and matched head by head."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import polyattn as pa
+from oracle import EPS, FORMS, MODES
+from polyattn.errors import InvalidInput, InvalidType
+
+seeds = st.integers(0, 2**32 - 1)
+FREQUENCIES = [1.3, 0.0, 0.2, np.pi]
+
+
+def linear(form=None, n_dims=3, context=None, **sizes):
+    parts = oracle.random_layer(form or {}, n_dims, context, **sizes)
+    return pa.LinearAttention(
+        form=pa.Form(**(form or {})), n_dims=n_dims, n_context_dims=context, **parts
+    )
+
+
+def remade(layer, **changed):
+    """The same linear layer with some parts exchanged."""
+    parts = {"form": layer.form, "n_dims": layer.n_dims, "n_context_dims": layer.n_context_dims}
+    return pa.LinearAttention(**oracle.fields_of_layer(layer) | parts | changed)
+
+
+def softmax(seed=0, bias=False, mode="full", n_heads=3, n_dims=3, n_outputs=2):
+    rng = np.random.default_rng(seed)
+    attn = rng.standard_normal((n_heads, n_dims + bias, n_dims + bias))
+    value = rng.standard_normal((n_heads, n_dims + bias, n_outputs))
+    return pa.SoftmaxAttention(attn, value, mode, bias)
+
+
+def rotary(seed=0, bias=False, mode="full", n_heads=3, frequencies=FREQUENCIES):
+    rng = np.random.default_rng(seed)
+    query, key = rng.standard_normal((2, n_heads, 3 + bias, 2 * len(frequencies)))
+    value = rng.standard_normal((n_heads, 3 + bias, 2))
+    return pa.SoftmaxAttention((query, key), value, mode, bias, rotary=frequencies)
+
+
+def mixed(layer, seed=1):
+    """The same coefficients: the heads of each scale mixed with one another."""
+    rng = np.random.default_rng(seed)
+    attn, value = np.zeros_like(layer.attn), np.zeros_like(layer.value)
+    for scale in np.unique(layer.head_scales):
+        own = layer.head_scales == scale
+        mixture = np.linalg.qr(rng.standard_normal((own.sum(), own.sum())))[0] * 2.0
+        attn[own] = np.einsum("gh,hlb->glb", mixture, layer.attn[own])
+        value[own] = np.einsum("hg,hca->gca", np.linalg.inv(mixture), layer.value[own])
+    return remade(layer, attn=attn, value=value)
+
+
+def disguised_linear(layer, seed=1):
+    """Mixed, and two more heads that cancel once products are folded."""
+    rng, layer = np.random.default_rng(seed), mixed(layer, seed)
+    query, one, other = rng.standard_normal((3, layer.attn.shape[1]))
+    output = rng.standard_normal(layer.n_outputs)
+    attn = np.concatenate([layer.attn, [np.outer(query, one), np.outer(query, other)]])
+    cancelling = [np.outer(other, output), -np.outer(one, output)]
+    value = np.concatenate([layer.value, cancelling])
+    return pa.LinearAttention(attn, value, layer.mode, layer.bias)
+
+
+def disguised_softmax(layer, seed=1):
+    """Shuffled, one head split in two, an idle head, hidden parts changed."""
+    rng = np.random.default_rng(seed)
+    part = rng.standard_normal(layer.value.shape[1:])
+    idle = rng.standard_normal((1, *layer.attn[0].shape))
+    attn = np.concatenate([layer.attn, layer.attn[:1], idle])
+    value = np.concatenate([layer.value, part[None], np.zeros((1, *part.shape))])
+    value[0] -= part
+    if layer.bias:
+        attn[:, :, -1] += rng.standard_normal(attn.shape[:2])
+        moved = rng.standard_normal((len(value), layer.n_outputs))
+        value[:, -1] += moved - moved.mean(axis=0)
+    order = rng.permutation(len(attn))
+    return pa.SoftmaxAttention(attn[order], value[order], layer.mode, layer.bias)
+
+
+def as_planes(layer):
+    half = len(layer.frequencies)
+    return [W[..., :half] + 1j * W[..., half:] for W in (layer.query, layer.key)]
+
+
+def from_planes(planes, frequencies, like, value=None):
+    query, key = (np.concatenate([each.real, each.imag], axis=2) for each in planes)
+    value = like.value if value is None else value
+    return pa.SoftmaxAttention((query, key), value, like.mode, like.bias, rotary=frequencies)
+
+
+def disguised_rotary(layer, seed=1):
+    """Planes turned, conjugated, split, idle and shuffled; heads split, idle and shuffled."""
+    rng = np.random.default_rng(seed)
+    planes, frequencies = as_planes(layer), layer.frequencies.copy()
+    shape = planes[0][:, :1].shape
+    factor = rng.uniform(0.5, 2.0, shape) * np.exp(1j * rng.uniform(0, 6, shape))
+    planes = [planes[0] * factor, planes[1] / factor.conj()]
+    # Integers do not tell f from f + 2 pi, nor from -f with everything conjugate.
+    flipped = rng.random(len(frequencies)) < 0.5
+    planes = [np.where(flipped, each.conj(), each) for each in planes]
+    frequencies = np.where(flipped, -frequencies, frequencies)
+    frequencies = frequencies + 2 * np.pi * rng.integers(-3, 4, len(frequencies))
+    planes = [np.concatenate([each, each[..., :1], each[..., :1]], axis=2) for each in planes]
+    planes[1][..., 0] *= 0.25
+    planes[1][..., -2] *= 0.75
+    planes[0][..., -1] = 0.0
+    order = rng.permutation(len(frequencies) + 2)
+    frequencies = np.append(frequencies, [frequencies[0], 0.7])[order]
+    heads = rng.permutation(layer.n_heads + 2)
+    planes = [np.concatenate([each, each[:2]])[heads][..., order] for each in planes]
+    value = np.concatenate([layer.value, layer.value[:1], np.zeros_like(layer.value[:1])])
+    value[0] *= 0.25
+    value[-2] *= 0.75
+    if layer.bias:
+        value[:, -1] += rng.permutation([1.0, -1.0, 2.0, -2.0, 0.0])[:, None]
+    return from_planes(planes, frequencies, layer, value[heads])
+
+
+def worst(found, planted):
+    match = pa.match_heads(found, planted)
+    return max(match.worst_attn, match.worst_value)
+
+
+# ------------------------------------------------------------------ every kind of layer
+
+KINDS = {
+    "linear": (lambda seed, bias: linear({"mode": "causal", "bias": bias}, n_heads=3, seed=seed),
+               disguised_linear, 1e-5),
+    "softmax": (softmax, disguised_softmax, 1e-12),
+    "rotary": (rotary, disguised_rotary, 1e-7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, bias=st.booleans())
+def test_a_disguise_is_seen_through(kind, seed, bias):
+    make, disguise, tolerance = KINDS[kind]
+    layer, stranger = make(seed, bias), make(seed + 1, bias)
+    other = disguise(layer, seed)
+    X = np.random.default_rng(seed).standard_normal((3, 6, 3))
+    size = np.abs(layer(X)).max()
+    np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
+    assert pa.same_function(layer, other)
+    assert pa.same_function(other, layer)
+    assert not pa.same_function(layer, stranger)
+    written, again = (pa.canonical(each, 1e-9 * (kind == "rotary")) for each in (layer, other))
+    assert written.n_heads == again.n_heads
+    assert kind == "linear" or written.n_heads == 3
+    assert (written.mode, written.bias) == (layer.mode, layer.bias)
+    # Rounding turns heads by eps over the distance of their norms.
+    assert worst(again, written) < tolerance
+    np.testing.assert_allclose(written(X), layer(X), rtol=0, atol=1e-9 * size)
+    assert worst(pa.canonical(written), written) < tolerance
+    if kind == "rotary":
+        np.testing.assert_allclose(written.frequencies, [0.0, 0.2, 1.3, np.pi], atol=1e-9)
+        np.testing.assert_allclose(again.frequencies, written.frequencies, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, bias=st.booleans())
+def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
+    planted, rng = KINDS[kind][0](seed, bias), np.random.default_rng(seed)
+    order = rng.permutation(3)
+    value = planted.value[order].copy()
+    if kind == "linear":
+        scale = rng.choice([-3.0, 0.01, 1.0, 200.0], (3, 1, 1))
+        found = remade(planted, attn=(1 + 1e-6) * scale * planted.attn[order], value=value / scale)
+        expected = 5e-7, 5e-7  # the factor is shared between attn and value
+    else:
+        if bias:
+            value[:, -1] += np.array([[1.0], [-3.0], [2.0]])
+        options = {"mode": planted.mode, "bias": bias, "rotary": planted.frequencies}
+        attn = (1 + 1e-6) * planted.attn[order]
+        if kind == "rotary":
+            attn = (1 + 1e-6) * planted.query[order], planted.key[order]
+        elif bias:
+            attn[:, :, -1] = 7.0
+        found, expected = pa.SoftmaxAttention(attn, value, **options), (1e-6, 0.0)
+    match = pa.match_heads(found, planted)
+    np.testing.assert_array_equal(order[match.order], np.arange(3))
+    np.testing.assert_allclose(match.attn_errors, expected[0], rtol=1e-3)
+    np.testing.assert_allclose(match.value_errors, expected[1], rtol=1e-3, atol=1e-14)
+    assert match.worst_attn == match.attn_errors.max()
+    # Heads that are left out, and those that are too many, are named.
+    few = planted.attn[[2, 0]] if kind != "rotary" else (planted.query[[2, 0]], planted.key[[2, 0]])
+    if kind == "linear":
+        fewer = remade(planted, attn=few, value=planted.value[[2, 0]], head_scales=[0, 0])
+    else:
+        fewer = pa.SoftmaxAttention(few, planted.value[[2, 0]], **options)
+    match, more = pa.match_heads(fewer, planted), pa.match_heads(planted, fewer)
+    np.testing.assert_array_equal(match.order, [1, -1, 0])
+    assert (match.missing, match.extra, more.missing, more.extra) == ((1,), (), (), (1,))
+    assert match.attn_errors[1] == match.value_errors[1] == 1.0
+    np.testing.assert_array_equal(more.order, [2, 0])
+    assert more.worst_attn == more.worst_value == np.inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-120, 1e120])
+def test_sizes_do_not_matter(kind, scale):
+    make, disguise, _ = KINDS[kind]
+
+    def large(layer):
+        attn = scale * layer.attn
+        if kind == "linear":
+            return remade(layer, attn=attn, value=layer.value / np.sqrt(scale))
+        if kind == "rotary":
+            attn = np.sqrt(scale) * layer.query, np.sqrt(scale) * layer.key
+        options = {"mode": layer.mode, "bias": layer.bias, "rotary": layer.frequencies}
+        return pa.SoftmaxAttention(attn, scale * layer.value, **options)
+
+    layer = make(0, False)
+    one, other, stranger = (large(each) for each in (layer, disguise(layer), make(1, False)))
+    assert pa.same_function(one, other)
+    assert not pa.same_function(one, stranger)
+    assert worst(one, one) == 0.0
+    assert pa.canonical(one).n_heads == pa.canonical(layer).n_heads
+    assert pa.same_function(pa.canonical(one), one)
+
+
+def test_zero_and_idle_layers_keep_one_head():
+    zero = pa.LinearAttention(np.zeros((2, 2, 2)), np.ones((2, 2, 1)), "full")
+    assert pa.canonical(zero) == pa.LinearAttention(np.zeros((2, 2)), np.zeros((2, 1)), "full")
+    cancelling = pa.LinearAttention([np.eye(2), -np.eye(2)], [np.eye(2), np.eye(2)])
+    assert pa.canonical(cancelling).n_heads == 1
+    turned = rotary()
+    pair = (turned.query, turned.key), (0 * turned.query, turned.key)
+    idle = pa.SoftmaxAttention(pair[0], 0 * turned.value, rotary=FREQUENCIES)
+    for layer in (idle, pa.SoftmaxAttention(pair[1], turned.value, rotary=FREQUENCIES)):
+        assert pa.canonical(layer).n_heads == 1
+        assert pa.same_function(pa.canonical(layer), layer)
+    nothing = pa.SoftmaxAttention(np.zeros((1, 2, 2)), np.zeros((1, 2, 1)))
+    assert worst(nothing, nothing) == 0.0
+    one = pa.SoftmaxAttention(np.eye(2), np.ones((2, 1)))
+    assert pa.match_heads(one, nothing).worst_attn == pytest.approx(np.sqrt(2))
+    # A head without a value computes nothing, whatever its attn is.
+    layer = linear(n_heads=3)
+    off = np.array([1.0, 0.0, 1.0])[:, None, None]
+    dead = remade(layer, value=layer.value * off)
+    assert worst(remade(dead, attn=dead.attn * (1 + 6 * (off == 0))), dead) == 0.0
+
+
+# ------------------------------------------------------------------ linear layers
+
+
+@pytest.mark.parametrize("first", range(6))
+def test_linear_layers_of_every_form_are_compared(first):
+    for name in list(FORMS)[first::6]:
+        check_comparison(name)
+
+
+def check_comparison(name):
+    form, context = oracle.split_context(FORMS[name])
+    layer = linear(form, 3, context, n_heads=2 * oracle.n_scales(form))
+    order = np.random.default_rng(0).permutation(layer.n_heads)
+    moved = remade(
+        layer, attn=4 * layer.attn[order], value=layer.value[order] / 4,
+        head_scales=layer.head_scales[order],
+    )  # fmt: skip
+    assert pa.same_function(layer, moved)
+    assert pa.coefficient_distance(layer, moved) <= 1e-13 * np.linalg.norm(layer.coef)
+    assert not pa.same_function(layer, remade(layer, attn=1.001 * layer.attn))
+    others = [remade(layer, attn=1.5 * layer.attn)]
+    for part in ("skip", "intercept"):
+        if getattr(layer, part) is not None:
+            others.append(remade(layer, **{part: getattr(layer, part) + 1}))
+            assert not pa.same_function(layer, others[-1])
+    for other in others:
+        expected = np.linalg.norm(layer.coef - other.coef)
+        assert pa.coefficient_distance(layer, other) == pytest.approx(expected, rel=1e-13)
+    written, again = pa.canonical(layer), pa.canonical(mixed(layer))
+    assert (written.form, written.n_context_dims) == (layer.form, context)
+    assert np.all(np.diff(written.head_scales) >= 0)
+    assert pa.same_function(written, layer, tolerance=1e3 * EPS)
+    np.testing.assert_array_equal(written.head_scales, again.head_scales)
+    assert worst(again, written) < 1e-6
+    for part in ("skip", "intercept"):
+        np.testing.assert_array_equal(getattr(written, part), getattr(layer, part))
+
+
+def test_canonical_heads_are_orthogonal_ordered_and_of_one_norm():
+    written = pa.canonical(linear(n_heads=4, n_dims=4))
+    attn, value = (each.reshape(written.n_heads, -1) for each in (written.attn, written.value))
+    powers = np.diag(attn @ attn.T)
+    np.testing.assert_allclose(attn @ attn.T, np.diag(powers), atol=1e-12)
+    np.testing.assert_allclose(value @ value.T, np.diag(powers), atol=1e-12)
+    assert np.all(np.diff(powers) < 0)
+    assert all(A[np.argmax(np.abs(A) >= 0.9 * np.abs(A).max())] > 0 for A in attn)
+    # The tensor of the heads is the one of least norm: symmetric in key and value.
+    T = np.einsum("hca,hlb->acbl", written.value, written.attn)
+    np.testing.assert_allclose(T, T.transpose(0, 2, 1, 3), atol=1e-12)
+
+
+def test_heads_of_equal_or_nearly_equal_norm_are_written_in_one_way():
+    identity = pa.LinearAttention(np.eye(3), np.eye(3))
+    written = pa.canonical(identity)
+    assert len(set(np.linalg.norm(written.attn, axis=(1, 2)).round(9))) < written.n_heads == 9
+    for seed in range(3):
+        again = pa.canonical(disguised_linear(identity, seed))
+        np.testing.assert_allclose(again.attn, written.attn, atol=1e-13)
+        np.testing.assert_allclose(again.value, written.value, atol=1e-13)
+    # Singular values that differ by 1e-10: alone they would be known to six digits only.
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    attn = [np.outer(basis[0], [1.0, 0, 0, 0]), (1 + 1e-10) * np.outer(basis[1], [0, 1.0, 0, 0])]
+    value = [np.outer([1.0, 0, 0, 0], [1.0, 0.0]), np.outer([0, 1.0, 0, 0], [0.0, 1.0])]
+    layer = pa.LinearAttention(attn, value)
+    noisy = remade(layer, attn=layer.attn * (1 + 4 * EPS * rng.standard_normal((2, 4, 4))))
+    assert worst(pa.canonical(noisy), pa.canonical(layer)) < 1e-13
+
+
+def test_canonical_layers_have_no_more_heads_than_they_need():
+    form = {"mode": "causal", "query": [0, 1, 2], "key": [1, 2, 3], "value": [0, 4]}
+    layer = linear(form, 5)
+    doubled = remade(
+        layer, attn=np.concatenate([layer.attn, layer.attn]), head_scales=None,
+        value=np.concatenate([layer.value, 3 * layer.value]),
+    )  # fmt: skip
+    assert pa.canonical(doubled).n_heads == 2  # nothing folds
+    layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, 2)
+    layer = remade(layer, head_scales=[0, 1])
+    tiny = remade(layer, attn=layer.attn * np.array([1.0, 1e-14])[:, None, None])
+    assert set(pa.canonical(layer).head_scales) == {0, 1}
+    assert set(pa.canonical(tiny).head_scales) == {0}
+    small = remade(layer, attn=layer.attn * np.array([1.0, 1e-4])[:, None, None])
+    assert pa.same_function(pa.canonical(small), small, tolerance=1e-13)
+    assert set(pa.canonical(small, tolerance=1e-2).head_scales) == {0}
+
+
+def test_scales_of_heads_count():
+    layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, n_heads=4)
+    layer, other = (remade(layer, head_scales=scales) for scales in ([0, 0, 1, 1], [0, 1, 1, 1]))
+    assert not pa.same_function(layer, other)
+    match = pa.match_heads(other, layer)
+    np.testing.assert_array_equal(match.order, [0, -1, 2, 3])
+    assert match.extra == (1,)
+    # Which positions are predicted does not matter for heads.
+    last = remade(layer, form=pa.Form("last", decay=(0.5, 0.9)))
+    assert worst(last, layer) == 0.0
+
+
+def one_entry(form, place, size=1.0):
+    query, key, value = place
+    attn, values = np.zeros((3, 3)), np.zeros((3, 1))
+    weight = 1.0 if form.key is None else form.key[key, key]
+    attn[query, key], values[value] = size / weight, 1.0
+    return pa.LinearAttention(attn, values, form=form, head_scales=[0])
+
+
+@pytest.mark.parametrize(
+    ("form", "other"),
+    [
+        (pa.Form(mode="causal", window=1), (2, 1, 0)),
+        (pa.Form(mode="causal", lags=2), (1, 0, 2)),
+        (pa.Form(key=np.diag([1.0, 2.0, 4.0])), (0, 2, 1)),
+    ],
+)
+def test_the_same_function_may_have_other_coefficients(form, other):
+    """Of one token v[c] k[b] q[l] is the same product in another order."""
+    one, same, near = (one_entry(form, (0, 1, 2)), one_entry(form, other),
+                       one_entry(form, other, 1.001))  # fmt: skip
+    assert pa.coefficient_distance(one, same) > 0.1
+    assert pa.same_function(one, same)
+    assert not pa.same_function(one, near)
+    assert pa.same_function(one, near, tolerance=0.01)
+
+
+def test_constants_that_a_mean_leaves_as_they_are():
+    attn, value, skip = np.zeros((1, 3, 3)), np.zeros((1, 3, 1)), np.array([[2.0], [3.0], [4.0]])
+    by_head = attn.copy(), value.copy()
+    by_head[0][0, :, 2], by_head[1][0, 2] = skip[:, 0], 1.0
+    for include_query, same in ((True, True), (False, False)):
+        # Without a token to attend to, only the linear map is left.
+        form = pa.Form(mean=True, bias=True, skip=True, include_query=include_query)
+        map_alone = pa.LinearAttention(attn, value, form=form, skip=skip)
+        assert pa.same_function(pa.LinearAttention(*by_head, form=form), map_alone) is same
+
+
+@given(seed=seeds, digits=st.floats(-12, 12))
+def test_the_distance_of_coefficients_has_their_units(seed, digits):
+    one, other = linear(n_heads=2, seed=seed), linear(n_heads=2, seed=seed + 1)
+    distance, factor = pa.coefficient_distance(one, other), 10.0**digits
+    assert distance == pa.coefficient_distance(other, one) > 0
+    assert pa.coefficient_distance(one, one) == 0.0
+    moved = (remade(each, attn=factor * each.attn) for each in (one, other))
+    assert pa.coefficient_distance(*moved) == pytest.approx(factor * distance, rel=1e-9)
+    assert not pa.same_function(one, remade(one, value=(1 + 1e-6) * one.value))
+    assert pa.same_function(one, remade(one, value=(1 + 1e-11) * one.value))
+
+
+@pytest.mark.slow
+def test_large_layers_are_compared_without_all_their_coefficients_at_once():
+    """67 million coefficients, of which the norm is known."""
+    rng = np.random.default_rng(0)
+    A, v = rng.standard_normal((512, 512)), rng.standard_normal(512)
+    layer = pa.LinearAttention(A, v[:, None])
+    powers = (v @ v) * np.sum(A**2, axis=1) + (A @ v) ** 2 - (A**2) @ v**2
+    near = pa.LinearAttention(1.5 * A, v[:, None])
+    expected = 0.5 * np.sqrt(powers.sum())
+    assert pa.coefficient_distance(layer, near) == pytest.approx(expected, rel=1e-12)
+    assert pa.same_function(layer, pa.LinearAttention(2.0 * A, v[:, None] / 2.0))
+    assert not pa.same_function(layer, near)
+
+
+# ------------------------------------------------------------------ softmax layers
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("part", ["attn", "value", "constant"])
+def test_changes_of_softmax_layers_are_noticed(part, bias):
+    layer = softmax(bias=bias)
+    for change, same in ((1e-6, False), (1e-12, True)):
+        attn, value = layer.attn.copy(), layer.value.copy()
+        if part == "attn":
+            attn[1, 0, 0] += change
+        else:
+            value[1, -1 if part == "constant" else 0, 0] += change
+        assert pa.same_function(layer, pa.SoftmaxAttention(attn, value, bias=bias)) is same
+
+
+def test_equal_heads_merge_and_idle_ones_are_dropped():
+    A, B, V, W = np.eye(2), 2 * np.eye(2), np.ones((2, 1)), np.array([[1.0], [2.0]])
+
+    def layer(*heads):
+        attn, value = zip(*heads, strict=True)
+        return pa.SoftmaxAttention(np.stack(attn), np.stack(value))
+
+    assert pa.canonical(layer((B, W), (A, V), (A, W))) == layer((A, V + W), (B, W))
+    assert pa.canonical(layer((B, W), (A, V), (A, -V))) == layer((B, W))
+    nothing = layer((A, V), (A, -V))
+    assert pa.canonical(nothing) == layer((0 * A, 0 * V))
+    assert pa.same_function(nothing, layer((B, 0 * V)))
+    nearly = layer((A, V), (A + 1e-10, W))
+    assert pa.canonical(nearly).n_heads == 2
+    assert pa.canonical(nearly, tolerance=1e-9).n_heads == 1
+    chain = layer((A, V), (A + 2e-10, V), (A + 1e-10, V))
+    assert pa.canonical(chain, tolerance=1.5e-10).n_heads == 1
+
+
+def test_what_a_constant_coordinate_hides():
+    layer = softmax(bias=True)
+    written = pa.canonical(layer)
+    assert not np.any(written.attn[:, :, -1])
+    assert np.all(written.value[:, -1] == written.value[0, -1])
+    total = layer.value[:, -1].sum(axis=0)
+    np.testing.assert_allclose(written.value[:, -1].sum(axis=0), total)
+    only = np.zeros((2, 4, 2))
+    only[:, -1] = 1.0
+    constant = pa.canonical(pa.SoftmaxAttention(layer.attn[:2], only, bias=True))
+    np.testing.assert_array_equal(constant.value, [[[0, 0], [0, 0], [0, 0], [2, 2]]])
+    # Of turned planes it hides what is not turned.
+    layer = rotary(3, True)
+    for plane, hidden in ((1, True), (0, False), (2, False), (3, False)):
+        planes = as_planes(layer)
+        planes[1][:, -1, plane] += 2.0
+        other = from_planes(planes, layer.frequencies, layer)
+        assert pa.same_function(layer, other) is hidden
+        assert (pa.match_heads(other, layer).worst_attn < 1e-3) is hidden
+
+
+def test_real_sequences_of_any_length_are_meant():
+    """sigmoid(z) + sigmoid(-z) = 1 on two tokens, and ±1 tokens do not tell x1 + x2 from 2 x1."""
+    rng = np.random.default_rng(0)
+    A, V = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    layer = pa.SoftmaxAttention(np.stack([A, -A, 0 * A]), np.stack([V, V, -2 * V]))
+    assert np.abs(layer(rng.standard_normal((20, 2, 3)))).max() < 1e-14
+    assert not pa.same_function(layer, pa.SoftmaxAttention(A, 0 * V))
+    first, second = np.eye(2)
+    queries = [0 * first, first + second, first - second, 2 * first]
+    attn, V = np.stack([np.outer(query, first) for query in queries]), np.stack([V[:2], V[:2]])
+    one, other = (pa.SoftmaxAttention(attn[some], V) for some in ([0, 3], [1, 2]))
+    X = pa.data.boolean_sequences(50, 3, 2)
+    assert np.abs(one(X) - other(X)).max() < 1e-14
+    assert not pa.same_function(one, other)
+
+
+def test_a_hopeless_head_does_not_disturb_the_others():
+    """The second head found is far from both, three times as far from the small one."""
+    planted = pa.SoftmaxAttention(
+        [[[10.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]], [[[1.0], [0.0]], [[0.0], [1.0]]]
+    )
+    found = pa.SoftmaxAttention(
+        [[[0.0, 0.3], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]], [[[1.0], [0.0]], [[-1.0], [-1.0]]]
+    )
+    match = pa.match_heads(found, planted)
+    assert match.order.tolist() == [0, 1]
+    assert match.attn_errors[1] > 3
+    for family in ("same_value", "identity", "scales", "close"):
+        hard = pa.data.hard_softmax_layer(family, 4, 4)
+        backwards = pa.SoftmaxAttention(hard.attn[::-1], hard.value[::-1])
+        assert pa.match_heads(backwards, hard).order.tolist() == [3, 2, 1, 0]
+        assert worst(backwards, hard) == 0.0
+
+
+@pytest.mark.parametrize("change", ["frequency", "query", "phase", "value", "order of planes"])
+def test_changes_of_rotary_layers_are_noticed(change):
+    for mode in MODES:
+        layer = rotary(2, True, mode)
+        planes, frequencies, value = as_planes(layer), layer.frequencies.copy(), layer.value.copy()
+        if change == "frequency":
+            frequencies[0] *= 1 + 1e-6
+        elif change == "query":
+            planes[0][0, 0, 0] += 1e-6
+        elif change == "phase":
+            planes[0][0, :, 0] *= np.exp(1e-6j)
+        elif change == "value":
+            value[1, 0] += 1e-6
+        else:
+            frequencies[[0, 2]] = frequencies[[2, 0]]
+        assert not pa.same_function(layer, from_planes(planes, frequencies, layer, value))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_planes_that_are_not_turned_are_no_positions(bias):
+    turned = rotary(5, bias, frequencies=[0.0, 2 * np.pi])
+    plain = pa.SoftmaxAttention(turned.attn, turned.value, turned.mode, bias)
+    assert pa.same_function(turned, plain)
+    assert pa.canonical(turned).frequencies is None
+    np.testing.assert_allclose(pa.canonical(turned).attn, pa.canonical(plain).attn, atol=1e-13)
+    assert pa.match_heads(turned, plain).worst_attn < 1e-14
+    other = rotary(5, bias, frequencies=[0.0, 1e-3])
+    assert not pa.same_function(other, plain)
+    assert pa.match_heads(other, plain).worst_attn > 0.1
+
+
+def test_rotary_heads_differ_by_the_root_mean_square_over_offsets():
+    """Frequencies of which 40 offsets are whole periods; few and many coordinates."""
+    for n_dims in (3, 40):
+        rng = np.random.default_rng(6)
+        query, key = rng.standard_normal((2, 2, n_dims, 8))
+        value = np.ones((1, n_dims, 1))
+        frequencies = 2 * np.pi * np.array([0.0, 0.1, 0.25, 0.5])
+        one, other = (
+            pa.SoftmaxAttention((query[h : h + 1], key[h : h + 1]), value, rotary=frequencies)
+            for h in range(2)
+        )
+        attn = np.array([[each.attn_at(o)[0] for o in range(40)] for each in (one, other)])
+        sizes = np.sqrt(np.mean(np.sum(attn**2, axis=(2, 3)), axis=1))
+        apart = np.sqrt(np.mean(np.sum((attn[0] - attn[1]) ** 2, axis=(1, 2))))
+        match = pa.match_heads(one, other)
+        assert match.worst_attn == pytest.approx(apart / sizes[1], rel=1e-12)
+
+
+# ------------------------------------------------------------------ misuse
+
+
+def test_only_like_layers_are_compared():
+    plain, layer, turned = linear(), softmax(), rotary()
+    decays = [linear({"mode": "causal", "decay": decay}) for decay in (0.5, 0.6)]
+    fitted = pa.fit(np.ones((3, 2, 1)), np.ones(3))
+    for call, word in [
+        (lambda: pa.same_function(layer, plain), "SoftmaxAttention and LinearAttention"),
+        (lambda: pa.same_function(plain, 3), "int"),
+        (lambda: pa.coefficient_distance(layer, layer), "LinearAttention"),
+        (lambda: pa.match_heads(layer, plain), "SoftmaxAttention and LinearAttention"),
+        (lambda: pa.match_heads(layer, fitted), "FitResult"),
+        (lambda: pa.canonical(3), "int"),
+        (lambda: pa.same_function(layer, layer, tolerance=-1), "tolerance"),
+        *((lambda wrong=wrong: pa.canonical(plain, tolerance=wrong), "tolerance")
+          for wrong in (-1.0, np.nan)),
+        (lambda: pa.same_function(layer, softmax(mode="last")), "mode"),
+        (lambda: pa.same_function(layer, softmax(n_outputs=1)), "n_outputs"),
+        (lambda: pa.same_function(layer, softmax(n_dims=2, bias=True)), "n_dims"),
+        (lambda: pa.same_function(turned, rotary(mode="last")), "mode"),
+        (lambda: pa.same_function(*decays), "decay=0.6"),
+        (lambda: pa.match_heads(*decays), "decay=0.6"),
+        (lambda: pa.match_heads(plain, linear({}, 3, 2)), "n_context_dims"),
+        (lambda: pa.coefficient_distance(plain, linear({}, 3, 3)), "n_context_dims"),
+    ]:  # fmt: skip
+        with pytest.raises((InvalidInput, InvalidType), match=word):
+            call()
