@@ -60,7 +60,7 @@ THINGS = {
         rotary=100.0,
     ),
     "moments": lambda: pa.Moments(2, 2).update(X, Y, chunk="a").update(X, Y),
-    "pairs": lambda: pa.Moments(2, 2, "full").update(1e100 * X, 1e-100 * TOKENS),
+    "pairs": lambda: pa.Moments(2, 2, "full").update(1e60 * X, 1e-60 * TOKENS),
     "factor": lambda: pa.TriangularFactor(2, 2, form=FORM).update(X, TOKENS, forget=0.5),
     "few rows": lambda: pa.TriangularFactor(2, 2).update(X[:3], Y[:3]),
     "fit": lambda: with_heads(pa.fit(X, Y, ridge="loo")),

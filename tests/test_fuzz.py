@@ -60,7 +60,7 @@ def use_saved(path):
             if isinstance(thing, pa.OneHotFit):
                 getattr(thing, name)(pa.SequenceBatch.from_ids(np.zeros((2, 3), int), n_dims))
             else:
-                getattr(thing, name)(np.ones((2, 3, n_dims)), **context)
+                getattr(thing, name)(np.full((2, 3, n_dims), 1e-3), **context)
 
 
 def use_program(thing):
