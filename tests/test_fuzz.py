@@ -43,7 +43,7 @@ def use_saved(path):
         _ = hasattr(thing, "get_params") or thing._repr_html_()
     pa.save(thing, path.with_name("again"))
     if isinstance(thing, pa.Moments | pa.TriangularFactor):
-        repr(thing + thing.copy())
+        repr(thing + type(thing)(thing.n_dims, thing.n_outputs, form=thing.form))
         pa.fit(statistics=thing)
     elif isinstance(thing, pa.Certificate) and thing.n_dims < 10:
         pa.verify(thing, forged.X)
@@ -53,7 +53,10 @@ def use_saved(path):
         repr((thing.sentence, thing.outcome))
     names = ("predict", "predict_proba", "transform", "__call__")
     for name in () if isinstance(thing, pa.programs.Learned) else names:
-        n_dims = getattr(thing, "n_dims", getattr(thing, "n_features_in_", 1))
+        sized = getattr(thing, "layer", thing) if isinstance(thing, pa.QueryResult) else thing
+        n_dims = getattr(sized, "n_dims", getattr(thing, "n_features_in_", 1))
+        if name == "predict_proba" and getattr(thing, "loss", "") == "squared":
+            continue
         if hasattr(thing, name) and getattr(thing, "layer", thing) is not None and n_dims < 1000:
             beside = getattr(thing, "n_context_dims", None)
             context = {} if beside is None else {"context": np.ones((2, 3, beside))}
@@ -228,20 +231,26 @@ def test_mutated_files_are_read_or_refused(seed):
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    return good_files(tmp_path_factory.mktemp("good"))
+def place(tmp_path_factory):
+    """One folder for all: a checkpoint goes on with the files that it was made of."""
+    return tmp_path_factory.mktemp("good")
+
+
+@pytest.fixture(scope="module")
+def good(place):
+    return good_files(place)
 
 
 @pytest.mark.slow
-def test_good_files_are_read_and_exceptions_of_others_are_findings(good, tmp_path, monkeypatch):
+def test_good_files_are_read_and_exceptions_of_others_are_findings(good, place, monkeypatch):
     for name, contents in good.items():
         for content in contents:
-            outcome, trace, _ = attempt(name, content, tmp_path)
+            outcome, trace, _ = attempt(name, content, place)
             assert outcome == "read", (name, trace)
     careless = (".json", None, lambda path: json.loads(path.read_bytes())["seal"]["missing"])
     monkeypatch.setitem(USES, "certificate", careless)
     for content in (b"{", b"{}", good["certificate"][0]):
-        assert attempt("certificate", content, tmp_path)[0] == "unexpected"
+        assert attempt("certificate", content, place)[0] == "unexpected"
 
 
 ANY_JSON = st.recursive(
@@ -255,7 +264,7 @@ ANY_JSON = st.recursive(
 @pytest.mark.parametrize("name", USES)
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_content_is_read_or_refused(name, good, tmp_path_factory, data):
+def test_any_content_is_read_or_refused(name, good, place, data):
     content = data.draw(st.sampled_from(good[name]))
     at = data.draw(st.integers(0, len(content)))
     contents = st.one_of(
@@ -264,7 +273,7 @@ def test_any_content_is_read_or_refused(name, good, tmp_path_factory, data):
         st.binary(max_size=8).map(lambda more: content[:at] + more + content[at:]),
         st.binary(max_size=8).map(lambda more: content[:at] + more + content[at + len(more) :]),
     )
-    outcome, trace, _ = attempt(name, data.draw(contents), tmp_path_factory.mktemp("fuzz"))
+    outcome, trace, _ = attempt(name, data.draw(contents), place)
     assert outcome != "unexpected", trace
 
 
