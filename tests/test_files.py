@@ -293,6 +293,11 @@ def test_claims_that_contradict_each_other_are_refused(good, tmp_path):
         inner[place[-1]] = value
         with pytest.raises(FileFormatError, match=re.escape(path.name)):
             load(forged.sealed(arrays, described), path)
+    # Of a key that stands twice JSON would keep the last.
+    arrays, described = forged.opened(good["softmax"])
+    twice = json.dumps(described).replace('"kind"', f'"kind": "{described["kind"]}", "kind"', 1)
+    with pytest.raises(FileFormatError, match="twice"):
+        load(forged.sealed(arrays, twice), path)
     # A file can take ok away, but not give it.
     for name, ok in (("few queries", True), ("fit", False)):
         arrays, described = forged.opened(good[name])
