@@ -296,6 +296,30 @@ def test_learned_softmax_layers_show_the_errors_of_their_heads(tmp_path):
     assert "script" not in page.tags
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["curve", "head audit", "linearised", "circuits", "certified", "fit of ids"]
+)
+def test_other_results_have_pages_and_plots_of_their_figures(name, tmp_path):
+    thing = forged.THINGS[name]()
+    page = page_of(thing, tmp_path / "page.html")
+    facts = thing.describe().facts.values()
+    for number in (each for each in facts if isinstance(each, float) and np.isfinite(each)):
+        assert page.holds(number) or f"{number:.3g}" in page.text, number
+    if hasattr(thing, "outcome"):
+        assert "".join(thing.outcome.sentence.split()) in "".join(page.text.split())
+    if name == "linearised":
+        assert all(page.holds(100 * row["fit"]) or page.holds(row["fit"]) for row in thing.table)
+        assert page_of(thing.layer, tmp_path / "layer.html").holds(thing.layer.n_heads)
+    if name == "circuits":
+        assert all(page.holds(float(each)) for each in np.ravel(thing.copying))
+    if name != "certified":
+        assert thing.plot()._repr_png_().startswith(b"\x89PNG")
+    if name not in ("fit of ids", "linearised"):
+        with pytest.raises((errors.PolyattnError, TypeError)):
+            thing.report(tmp_path / "none.html", X, sample_weight=WEIGHTS)
+
+
 def test_numbers_of_pictures_are_plain_text(tmp_path):
     wave = np.sin(np.arange(120) / 4) + 0.1 * RNG.standard_normal(120)
     ahead = pa.forecast(wave, 20, form=pa.Form(mode="causal", window=2, lags=2))
