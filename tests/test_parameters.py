@@ -10,11 +10,10 @@ import re
 from pathlib import Path
 
 import click
-import pytest
+import numpy as np
 
 import polyattn
 from polyattn.cli.main import cli
-from polyattn.solve.decomposition import DEFAULT_GRID
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "parameters.md").read_text(encoding="utf-8")
@@ -111,21 +110,25 @@ def outside(used, known):
 
 WORDS, COMMANDS = listed(PAGE)
 SIGNATURES = list(parameters(shown(API)))
+KINDS = {
+    "n_heads": {"int", "int | None", "int | str | None", "int | Literal['auto'] | None"},
+    "random_state": {"RandomState"},
+    "bias": {"bool", "bool | None"},
+    "mode": {"str", "str | None"},
+    **{word: {"int", "int | None"} for word in ("n_dims", "n_outputs", "n_sequences")},
+    "noise": {"float", "float | None"},
+}
 
 
-def test_every_parameter_is_on_the_page():
+def test_every_parameter_and_option_is_on_the_page_and_every_word_of_it_is_used():
     assert outside([(where, each.name) for where, each in SIGNATURES], WORDS) == {}
-
-
-def test_every_option_is_on_the_page():
     assert outside(command_words(cli), COMMANDS) == {}
-
-
-def test_every_word_of_the_page_is_used():
     only_commands = {word for row in read_rows(PAGE) if row[4] for word in quoted(row[0])}
     used = {each.name for _, each in SIGNATURES}
     assert WORDS.keys() - used - only_commands == set()
     assert set(COMMANDS) - {word for _, word in command_words(cli)} == set()
+    assert len(set(COMMANDS)) == len(COMMANDS)
+    assert all(len(row) == len(HEADINGS) and row[1] and row[3] for row in read_rows(PAGE))
 
 
 def test_a_default_of_the_page_is_the_default_everywhere():
@@ -139,28 +142,11 @@ def test_a_default_of_the_page_is_the_default_everywhere():
     assert wrong == []
 
 
-def test_options_are_spelled_once():
-    assert len(set(COMMANDS)) == len(COMMANDS)
-    assert all(len(row) == len(HEADINGS) and row[1] and row[3] for row in read_rows(PAGE))
-
-
-@pytest.mark.parametrize(
-    ("word", "kinds"),
-    {
-        "n_heads": {"int", "int | None", "int | str | None", "int | Literal['auto'] | None"},
-        "random_state": {"RandomState"},
-        "bias": {"bool", "bool | None"},
-        "mode": {"str", "str | None"},
-        "n_dims": {"int", "int | None"},
-        "n_outputs": {"int", "int | None"},
-        "n_sequences": {"int", "int | None"},
-        "noise": {"float", "float | None"},
-    }.items(),
-)
-def test_a_word_has_one_type(word, kinds):
-    found = {str(each.annotation) for _, each in SIGNATURES if each.name == word}
-    assert found
-    assert found <= kinds
+def test_a_word_has_one_type():
+    for word, kinds in KINDS.items():
+        found = {str(each.annotation) for _, each in SIGNATURES if each.name == word}
+        assert found
+        assert found <= kinds, word
 
 
 # ---------------------------------------------------------------- negative controls
@@ -206,6 +192,12 @@ def test_tables_are_read_as_they_are_meant():
 
 
 def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
-    grid = DEFAULT_GRID
-    row = next(row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
-    assert f"{len(grid)} from {grid[0]:g} to {grid[-1]:g} times" in row[3]
+    task = polyattn.data.planted(40, 4, 2, mode="last", noise=0.1, random_state=0)
+    grid = polyattn.fit(task.X, task.Y, ridge="gcv").ridge_path.ridges
+    (row,) = (row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
+    count, lowest, highest = re.search(r"(\d+) from (\S+) to (\S+) times", row[3]).groups()
+    assert len(grid) <= int(count)
+    steps = np.diff(np.log10(grid))
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-9)
+    wanted = np.log10(float(highest) / float(lowest)) / (int(count) - 1)
+    np.testing.assert_allclose(abs(steps[0]), wanted, rtol=1e-9)

@@ -209,8 +209,8 @@ class Linearised(Reported, Result):
         seen = shape if held["n_held_out"] else (0, shape[1])
         checks = {"training": array(shape, least=-1.0), "held_out": array(seen, least=-1.0)}
         entries(checks | {"ridges": array((layer.n_heads,), least=0.0)})(own, "arrays")
-        require("fit" in held["methods"], "metadata.methods", "fit among them", held["methods"])
-        require("token_wise" in held["methods"], "metadata.methods", "token_wise", held["methods"])
+        for name in ("fit", "token_wise", "taylor", "hedgehog"):
+            require(name in held["methods"], "metadata.methods", f"with {name!r}", held["methods"])
         held["methods"] = tuple(held["methods"])
         held["candidates"] = tuple((each["map"], each["error"]) for each in held["candidates"])
         training, held_out = (_restored(own[name]) for name in ("training", "held_out"))

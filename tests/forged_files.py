@@ -1,0 +1,324 @@
+"""Files of every kind, and ways to damage and to forge them.
+
+A mutation takes a generator and the bytes of a good file, and returns other bytes.  Forged files
+are sealed again, so that nothing but what they hold is wrong with them; the format is known here
+and in no other test.
+"""
+
+import copy
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from sklearn.pipeline import make_pipeline
+
+import polyattn as pa
+
+P = pa.programs
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 4, 2))
+Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
+TOKENS = RNG.standard_normal((40, 4, 2))
+WORDS = np.array(["north", "south", "west"])[np.arange(40) % 3]
+FORM = pa.Form(
+    mode="causal", decay=[0.5, 0.9], query=np.ones((2, 2)), key=[1], skip=True, intercept=True
+)
+IDS = pa.SequenceBatch.from_ids(np.arange(160).reshape(40, 4) % 7 % 3, 3)
+SOFTMAX = pa.data.random_softmax_layer(2, n_heads=2, random_state=0)
+MEMORY = P.associative_memory(2, 2)
+
+
+def learned(kind, n_traces=9):
+    """A program that was learned from a few traces."""
+    traces = P.traces(MEMORY, n_traces)
+    return P.learn(MEMORY.schema, pa.data.with_wrong_labels(traces), kind)
+
+
+def softmax():
+    task = pa.data.planted_softmax(60, 3, 2, random_state=0)
+    return pa.learn_softmax(task.X, task.Y)
+
+
+def with_heads(result):
+    """The result once its heads were looked for: then a file holds them."""
+    assert result.heads.n_heads > 0
+    return result
+
+
+# One of each kind that a file can hold, and of each way in which it can be made.
+THINGS = {
+    "layer": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
+    "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM, n_context_dims=2),
+    "softmax": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
+    "rotary": lambda: pa.SoftmaxAttention(
+        (RNG.standard_normal((1, 3, 2)), RNG.standard_normal((1, 3, 2))), np.ones((1, 3, 2)),
+        rotary=100.0,
+    ),
+    "moments": lambda: pa.Moments(2, 2).update(X, Y, chunk="a").update(X, Y),
+    "pairs": lambda: pa.Moments(2, 2, "full").update(1e60 * X, 1e-60 * TOKENS),
+    "factor": lambda: pa.TriangularFactor(2, 2, form=FORM).update(X, TOKENS, forget=0.5),
+    "few rows": lambda: pa.TriangularFactor(2, 2).update(X[:3], Y[:3]),
+    "fit": lambda: with_heads(pa.fit(X, Y, ridge="loo")),
+    "fit without heads": lambda: pa.fit(X, Y, solver="dual"),
+    "fit of a form": lambda: pa.fit(X, TOKENS, form=FORM),
+    "fit of few rows": lambda: pa.fit(X[:3], Y[:3], n_heads=1),
+    "fit by log-loss": lambda: pa.fit(X, Y[:, 0] > 0, loss="logistic", ridge=0.5),
+    "fit of ids": lambda: pa.fit(IDS, Y, solver="one_hot"),
+    "curve": lambda: pa.learning_curve(X, Y, [4, 20], n_repeats=2),
+    "forecast": lambda: pa.forecast(pa.data.random_layer(2, 2, mode="last"), X[:2] / 9, 3),
+    "audit": lambda: pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
+    "head audit": lambda: pa.audit([SOFTMAX, SOFTMAX], [X[:12], X[:12]]),
+    "learned softmax": softmax,
+    "queries": lambda: pa.learn_from_queries(SOFTMAX, 2),
+    "few queries": lambda: pa.learn_from_queries(SOFTMAX, 2, max_queries=1),
+    "linearised": lambda: pa.linearise(SOFTMAX, X, n_features=3),
+    "circuits": lambda: pa.interop.circuits(2 * [SOFTMAX]),
+    "program": lambda: P.compile(P.universal_dfa(2, 3, 4)),
+    "Turing machine": lambda: P.compile(P.universal_turing_machine(2, 2, 4)),
+    "rules": lambda: P.learn(MEMORY.schema, P.traces(MEMORY, 9)),
+    "coefficients": lambda: learned("coefficients"),
+    "certified": lambda: learned("coefficients", 60).certify(
+        fresh=P.traces(MEMORY, 60, random_state=1)
+    ),
+    "regressor": lambda: pa.LinearAttentionRegressor(ridge=0.1, form=FORM).fit(X, TOKENS),
+    "classifier": lambda: pa.LinearAttentionClassifier(loss="logistic").fit(X, WORDS),
+    "pipeline": lambda: make_pipeline(
+        pa.SequenceImputer("median", add_indicator=True), pa.SequenceScaler(),
+        pa.LinearAttentionClassifier(ridge=1.0),
+    ).fit(np.where(np.abs(X) > 2, np.nan, X), WORDS),
+    "certificate": lambda: pa.certify(X),
+    "certificate of few rows": lambda: pa.certify(X[:3]),
+    "certificate of bits": lambda: pa.certify(np.where(X > 0, 1, -1), domain="boolean"),
+}  # fmt: skip
+
+
+def saved(name, folder):
+    """The bytes of a good file of one of THINGS."""
+    pa.save(THINGS[name](), Path(folder) / "good")
+    return (Path(folder) / "good").read_bytes()
+
+
+# ------------------------------------------------------------------ the format
+
+
+def opened(content):
+    """The arrays and the description of a file."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])["__metadata__"]
+    return load_arrays(content), json.loads(header["description"])
+
+
+def sealed(arrays, description, version="1"):
+    """A file with a digest that is right; ``description`` is JSON, as text or not yet."""
+    text = description if isinstance(description, str) else as_json(description)
+    digest = hashlib.sha256(f"{version}:{text}".encode(errors="replace"))
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}:{array.dtype.str}:{array.shape}".encode() + array.tobytes())
+    header = {"format": "polyattn", "version": version, "description": text}
+    return save_arrays(arrays, metadata=header | {"digest": digest.hexdigest()})
+
+
+def sealed_document(content):
+    """The JSON of a certificate with a seal that is right."""
+    try:
+        inside = json.loads(as_json({key: each for key, each in content.items() if key != "seal"}))
+        text = json.dumps(inside, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        content = content | {"seal": hashlib.sha256(text.encode()).hexdigest()}
+    except (ValueError, RecursionError, AttributeError):
+        pass
+    return as_json(content).encode()
+
+
+# What JSON can write and Python cannot: a number beyond float64, and lists in lists in lists.
+INFINITE, BOTTOMLESS = "@infinite@", "@bottomless@"
+
+
+def as_json(content):
+    """JSON text of anything, numbers beyond float64 included."""
+    text = json.dumps(content).replace(f'"{INFINITE}"', "1e999")
+    return text.replace(f'"{BOTTOMLESS}"', "[" * 3000 + "]" * 3000)
+
+
+# ------------------------------------------------------------------ mutations
+
+VALUES = [
+    None, True, False, 0, 1, -1, 2, 7, 1000, 1_000_000, 2**53 + 1, 2**63, 10**30, 10**400, 0.5,
+    -1.5, 1e-320, 1e308, INFINITE, float("nan"), "", "x", "last", "exact", "0", "\x1b[31mred",
+    "\ud800", "{{7*7}}", "a" * 5000, [], {}, [[]], [0], {"x": 0}, BOTTOMLESS, [0] * 3000,
+    {"variable": "t", "offset": 9},
+]  # fmt: skip
+NUMBERS = [0.0, -1.0, np.nan, np.inf, 1e308, -1e308, 5e-324]
+INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**62, 2**63 - 1, -(2**63)]
+TYPES = [np.float32, np.int64, np.uint8, np.bool_, np.float16]
+PIECES = [b"\xff" * 8, bytes(8), b"-9999999", b"{", b"[", b'"', b"*", b"&", b"!", b"\n", b"9e9"]
+
+
+def pick(rng, choices):
+    return choices[int(rng.integers(len(choices)))]
+
+
+def any_bytes(rng, content):
+    """A few flipped bits, a cut, a missing, a doubled or a foreign piece."""
+    data = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        at, way = int(rng.integers(len(data) + 1)), rng.integers(6)
+        some = data[at : at + int(rng.integers(1, 40))]
+        if way == 0 and at < len(data):
+            data[at] ^= 1 << int(rng.integers(8))
+        elif way == 1:
+            del data[at:]
+        elif way == 2:
+            del data[at : at + len(some)]
+        elif way == 3:
+            data[at:at] = some
+        elif way == 4:
+            data[at:at] = rng.bytes(int(rng.integers(1, 20)))
+        else:
+            piece = pick(rng, PIECES)
+            data[at : at + len(piece)] = piece
+    return bytes(data)
+
+
+def places(content):
+    """Every place in plain data, as its parent and its key."""
+    waiting = [content]
+    while waiting:
+        each = waiting.pop()
+        for key in list(each) if isinstance(each, dict) else range(len(each)):
+            yield each, key
+            if isinstance(each[key], dict | list):
+                waiting.append(each[key])
+
+
+def changed(rng, content):
+    """Plain data with one to three places changed."""
+    content = copy.deepcopy(content)
+    for _ in range(int(rng.integers(1, 4))):
+        known = list(places(content))
+        if not known:
+            return pick(rng, VALUES)
+        (parent, key), way = pick(rng, known), rng.integers(8)
+        if way < 3:
+            parent[key] = copy.deepcopy(pick(rng, VALUES))
+        elif way < 5 and isinstance(parent[key], int | float):
+            number = parent[key]
+            parent[key] = pick(rng, [number + 1, number - 1, 2 * number, -number, number // 3])
+        elif way < 5 and isinstance(parent[key], str | list):
+            parent[key] = pick(rng, [parent[key][:-1], parent[key][::-1], 2 * parent[key]])
+        elif way == 5:
+            del parent[key]
+        elif way == 6:
+            other, there = pick(rng, known)
+            if there in other if isinstance(other, dict) else there < len(other):
+                parent[key] = copy.deepcopy(other[there])
+        elif isinstance(parent, dict):
+            parent[pick(rng, ["", "extra", "digest", "\x1b[0m"])] = parent.pop(key)
+    return content
+
+
+def record(rng, content):
+    """A file with another description or other arrays, sealed again."""
+    arrays, described = opened(content)
+    if arrays and rng.integers(3) == 0:
+        name = pick(rng, list(arrays))
+        array, way = arrays[name].copy(), rng.integers(5)
+        if way == 0:
+            del arrays[name]
+        elif way == 1:
+            arrays["extra"] = array
+        elif way == 2:
+            arrays[name] = np.nan_to_num(array).astype(pick(rng, TYPES))
+        elif way == 3:
+            arrays[name] = array.reshape(-1)[: int(rng.integers(array.size + 1))].copy()
+        elif array.size:
+            numbers = INTEGERS if array.dtype.kind == "i" else NUMBERS
+            array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, numbers)
+            arrays[name] = array
+    elif rng.integers(4) and isinstance(described.get("metadata"), dict):
+        described["metadata"] = changed(rng, described["metadata"])
+    else:
+        described = changed(rng, described)
+    return sealed(arrays, described)
+
+
+def document(rng, content):
+    """A certificate with other claims, mostly sealed again."""
+    made = changed(rng, json.loads(content))
+    return sealed_document(made) if rng.integers(8) else as_json(made).encode()
+
+
+def machine(rng, content):
+    return as_json(changed(rng, json.loads(content))).encode()
+
+
+def yaml_machine(rng, content):
+    """Flow style is JSON with other words for some values."""
+    return machine(rng, content).replace(b"NaN", b".nan")
+
+
+HEADERS = [
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 3), }",
+    "{'descr': '<f8', 'fortran_order': 1, 'shape': (2, 3), }",
+    "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+    "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (2,), }",
+    "{'descr': '<U0', 'fortran_order': False, 'shape': (9999999,), }",
+    "{'descr': '<f3', 'fortran_order': False, 'shape': (2,), }",
+    "{'descr': '<f8', 'shape': (2,)}", "(" * 3000, "-" * 9000 + "1", "{'descr': ", "[]", "\xff", "",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 1000000000000000000000), }",
+]  # fmt: skip
+
+
+def with_header(text, data=b""):
+    """An array file with this header."""
+    header = text.encode("latin1")
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+def npy(rng, content):
+    """An array file with another header, other numbers, or another type."""
+    way = rng.integers(4)
+    if way == 0:
+        return with_header(pick(rng, HEADERS), content[-48:])
+    if way == 1:
+        header = int.from_bytes(content[8:10], "little")
+        return content[:10] + any_bytes(rng, content[10 : 10 + header]) + content[10 + header :]
+    array = np.load(io.BytesIO(content))
+    if way == 2 and array.size and array.dtype.kind == "f":
+        array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, NUMBERS)
+    else:
+        array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(
+            pick(rng, [*TYPES, np.complex128, "U3", "S2", ">f8", ">i2"])
+        )
+    target = io.BytesIO()
+    np.save(target, array)
+    return target.getvalue()
+
+
+def npz(rng, content):
+    """An archive with other members, packed in other ways, or with other sizes in its lists."""
+    way = rng.integers(3)
+    if way == 0:
+        data = bytearray(content)
+        at = max(0, content.rfind(b"PK\x01\x02", 0, int(rng.integers(len(content)) + 4)))
+        data[min(len(data) - 1, at + int(rng.integers(46)))] = int(rng.integers(256))
+        return bytes(data)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = pick(rng, list(members))
+    if way == 1:
+        members[name] = npy(rng, members[name])
+    else:
+        members[pick(rng, ["X.npy", "Z.npy", "Y", "../X.npy", "\x1b.npy"])] = members.pop(name)
+    packing = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2]
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", pick(rng, packing)) as archive:
+        for each, data in members.items():
+            archive.writestr(each, data)
+    return target.getvalue()

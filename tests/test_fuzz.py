@@ -1,0 +1,305 @@
+"""Whatever a file holds, it is read or refused by an error of polyattn, soon and in little memory.
+
+Mutated and forged files for every reader; what is read is used, so that a wrong type that passes
+is found as well.  Run as a script it prints what happened as JSON.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import forged_files as forged
+import polyattn as pa
+from polyattn.cli.main import cli
+from polyattn.errors import PolyattnError
+
+machines = pa.programs.machines
+
+# A load may take so long, and so much memory, whatever the file.
+MOST_SECONDS, MOST_BYTES = 10.0, 1 << 30
+
+
+# ------------------------------------------------------------------ what is done with a file
+
+
+def use_saved(path):
+    """Load anything that was saved, and do with it what its kind is for."""
+    thing = pa.load(path)
+    repr((repr(thing), str(thing)))
+    if hasattr(thing, "to_dict"):
+        json.dumps(thing.to_dict(), allow_nan=False)
+        _ = hasattr(thing, "get_params") or thing._repr_html_()
+    pa.save(thing, path.with_name("again"))
+    if isinstance(thing, pa.Moments | pa.TriangularFactor):
+        repr(thing + type(thing)(thing.n_dims, thing.n_outputs, form=thing.form))
+        pa.fit(statistics=thing)
+    elif isinstance(thing, pa.Certificate) and thing.n_dims < 10:
+        pa.verify(thing, forged.X)
+    elif isinstance(thing, pa.programs.Compiled | pa.programs.Learned):
+        use_program(thing)
+    elif isinstance(thing, pa.Audit | pa.HeadAudit):
+        repr((thing.sentence, thing.outcome))
+    names = ("predict", "predict_proba", "transform", "__call__")
+    for name in () if isinstance(thing, pa.programs.Learned) else names:
+        sized = getattr(thing, "layer", thing) if isinstance(thing, pa.QueryResult) else thing
+        n_dims = getattr(sized, "n_dims", getattr(thing, "n_features_in_", 1))
+        if name == "predict_proba" and getattr(thing, "loss", "") == "squared":
+            continue
+        if hasattr(thing, name) and getattr(thing, "layer", thing) is not None and n_dims < 1000:
+            beside = getattr(thing, "n_context_dims", None)
+            context = {} if beside is None else {"context": np.ones((2, 3, beside))}
+            if isinstance(thing, pa.OneHotFit):
+                getattr(thing, name)(pa.SequenceBatch.from_ids(np.zeros((2, 3), int), n_dims))
+            else:
+                getattr(thing, name)(np.full((2, 3, n_dims), 1e-3), **context)
+
+
+def use_program(thing):
+    if thing.n_dims < 100 and getattr(thing, "n_rows", 0) < 1000:
+        repr(thing.layer)
+        for trace in pa.programs.traces(forged.MEMORY, 1):
+            if thing.schema == forged.MEMORY.schema:
+                assert trace.n_rows > 0
+
+
+def use_machine(path):
+    """Load a machine, run it for some steps, and write it again."""
+    named = machines.load_machine(path)
+    repr((named.states, named.letters))
+    if isinstance(named.machine, machines.DFA):
+        named.machine.run([0] * 5)
+    elif named.machine.n_letters:
+        named.machine.run([0] * 8, max_steps=20)
+    machines.save_machine(named, path.with_name("again.json"))
+
+
+def use_data(path):
+    """Read sequences and targets, and fit where they are small."""
+    verb = "fit" if path.suffix == ".npz" else "certify"
+    done = CliRunner().invoke(cli, [verb, str(path), "--json"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert "Traceback" not in done.stderr
+    if done.exit_code == 1:
+        raise PolyattnError(done.stderr)
+    json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+def use_checkpoint(path):
+    """Go on from a checkpoint."""
+    sums = pa.Moments(2, 2).update(source_beside(path), checkpoint=path)
+    pa.fit(statistics=sums)
+
+
+def source_beside(path):
+    for part in (0, 1):
+        file = path.with_name(f"data-{part}.npz")
+        if not file.exists():
+            rows = slice(20 * part, 20 * part + 20)
+            np.savez(file, X=forged.X[rows], Y=forged.Y[rows])
+    return pa.scan(str(path.with_name("data-*.npz")))
+
+
+# ------------------------------------------------------------------ good files
+
+USES = {
+    "saved": (".safetensors", forged.record, use_saved),
+    "certificate": (".json", forged.document, use_saved),
+    "machine.json": (".json", forged.machine, use_machine),
+    "machine.yaml": (".yaml", forged.yaml_machine, use_machine),
+    "npy": (".npy", forged.npy, use_data),
+    "npz": (".npz", forged.npz, use_data),
+    "checkpoint": (".safetensors", forged.record, use_checkpoint),
+}
+
+
+def good_files(folder):
+    """For each reader the bytes of some good files."""
+    few = forged.X[:6]
+    found = {name: [] for name in USES}
+    for name in forged.THINGS:
+        kind = "certificate" if name.startswith("certificate") else "saved"
+        found[kind].append(forged.saved(name, folder))
+    named = machines.NamedMachine(
+        machines.parity(), ("even", "odd"), ("0", "1"), "parity", decides=True, input=(1, 0)
+    )
+    plain = [machines.busy_beaver(3), machines.divisibility(3, 2)]
+    for each in (named, *map(machines.NamedMachine.plain, plain)):
+        machines.save_machine(each, folder / "machine.json")
+        found["machine.json"].append((folder / "machine.json").read_bytes())
+    found["machine.yaml"] = found["machine.json"]
+    for array in (few, np.asfortranarray(few)):
+        np.save(folder / "X.npy", array)
+        found["npy"].append((folder / "X.npy").read_bytes())
+    # Tokens of one coordinate, whose heads are found at once.
+    few = few[..., :1]
+    for arrays, save in (
+        ({"X": few, "Y": few[:, 0], "weights": np.ones(6)}, np.savez),
+        ({"X": few, "Y": few[:, 0], "lengths": np.array([4, 4, 3, 2, 1, 4])}, np.savez_compressed),
+        ({"X": few[0], "Y": few[:2, 0], "offsets": np.array([0, 1, 4])}, np.savez),
+    ):
+        save(folder / "data.npz", **arrays)
+        found["npz"].append((folder / "data.npz").read_bytes())
+    (folder / "data.npz").unlink()
+    pa.Moments(2, 2).update(source_beside(folder / "state"), checkpoint=folder / "state")
+    found["checkpoint"].append((folder / "state").read_bytes())
+    return found
+
+
+def attempt(name, content, folder):
+    """Read and use one file: "read", "refused" or "unexpected", the trace, the seconds."""
+    suffix, _, use = USES[name]
+    path = folder / f"file{suffix}"
+    path.write_bytes(content)
+    start, trace = time.perf_counter(), ""
+    try:
+        use(path)
+    except PolyattnError:
+        outcome = "refused"
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        outcome, trace = "unexpected", traceback.format_exc()
+    else:
+        outcome = "read"
+    return outcome, trace, time.perf_counter() - start
+
+
+def fuzz(count, seed):
+    """``count`` mutations, dealt to the readers in turn."""
+    counts, found, slowest = dict.fromkeys(("read", "refused", "unexpected"), 0), [], 0.0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        good, names = good_files(folder), tuple(USES)
+        base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for number in range(count):
+            # Most of them to what has most to check.
+            name = "saved" if number % 2 else names[number // 2 % len(names)]
+            rng = np.random.default_rng([seed, number])
+            way = forged.any_bytes if rng.integers(3) == 0 else USES[name][1]
+            content = way(rng, forged.pick(rng, good[name]))
+            outcome, trace, seconds = attempt(name, content, folder)
+            counts[outcome] += 1
+            slowest = max(slowest, seconds)
+            if trace or seconds > MOST_SECONDS:
+                found.append([name, number, seconds, trace])
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
+    return {"count": count, "slowest": slowest, "bytes": grown, "found": found} | counts
+
+
+def main(count, seed):
+    """Let this process take only so much more memory: a bomb then fails, and harms nobody."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + 2 * MOST_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    sys.stdout.write(json.dumps(fuzz(int(count), int(seed))) + "\n")
+
+
+# ------------------------------------------------------------------ tests
+
+
+def mutated(count, seed):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__, str(count), str(seed)],
+        capture_output=True, text=True, check=False, timeout=1800,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_mutated_files_are_read_or_refused(seed):
+    found = mutated(12_000, seed)
+    assert not found["found"], found["found"][0]
+    # Neither all nor none: the mutations are neither harmless nor always noticed at once.
+    assert 0.01 < found["read"] / found["count"] < 0.5
+    assert found["read"] + found["refused"] == found["count"]
+    assert found["slowest"] < MOST_SECONDS
+    assert found["bytes"] < MOST_BYTES
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """One folder for all: a checkpoint goes on with the files that it was made of."""
+    return tmp_path_factory.mktemp("good")
+
+
+@pytest.fixture(scope="module")
+def good(place):
+    return good_files(place)
+
+
+@pytest.mark.slow
+def test_good_files_are_read_and_exceptions_of_others_are_findings(good, place, monkeypatch):
+    for name, contents in good.items():
+        for content in contents:
+            outcome, trace, _ = attempt(name, content, place)
+            assert outcome == "read", (name, trace)
+    careless = (".json", None, lambda path: json.loads(path.read_bytes())["seal"]["missing"])
+    monkeypatch.setitem(USES, "certificate", careless)
+    for content in (b"{", b"{}", good["certificate"][0]):
+        assert attempt("certificate", content, place)[0] == "unexpected"
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USES)
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_content_is_read_or_refused(name, good, place, data):
+    content = data.draw(st.sampled_from(good[name]))
+    at = data.draw(st.integers(0, len(content)))
+    contents = st.one_of(
+        st.binary(max_size=60),
+        ANY_JSON.map(lambda value: json.dumps(value).encode()),
+        st.binary(max_size=8).map(lambda more: content[:at] + more + content[at:]),
+        st.binary(max_size=8).map(lambda more: content[:at] + more + content[at + len(more) :]),
+    )
+    outcome, trace, _ = attempt(name, data.draw(contents), place)
+    assert outcome != "unexpected", trace
+
+
+VERBS = {
+    "saved": (["show"], ["show", "--json"], ["fit"], ["certify"]),
+    "certificate": (["show"], ["certify", "X.npy", "--check"]),
+    "machine.json": (["program", "show"], ["program", "run", "--max-steps", "9"]),
+    "machine.yaml": (["program", "show"], ["program", "compile", "fixed-dfa", "--machine"]),
+    "npz": (["learn-softmax", "--max-seconds", "0.1"], ["audit"]),
+    "checkpoint": (["show"], ["fit"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_no_verb_ends_in_a_traceback(name, good, run, tmp_path):
+    np.save(tmp_path / "X.npy", forged.X)
+    path = tmp_path / f"file{USES[name][0]}"
+    for number in range(40):
+        rng = np.random.default_rng([1, number])
+        way = forged.any_bytes if rng.integers(3) == 0 else USES[name][1]
+        path.write_bytes(way(rng, forged.pick(rng, good[name])))
+        done = run(*VERBS[name][number % len(VERBS[name])], path)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        assert "Traceback" not in done.stderr
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
