@@ -130,7 +130,8 @@ class PrivateCopy:
                 os._exit(code)
         status = _wait(child, 30.0 + 8.0 * cpu_seconds)
         found = json.loads(written.read_text("utf-8")) if written.exists() else {}
-        return Run(_ending(status), found)
+        said = (self.place / ".output.txt").read_text(encoding="utf-8", errors="replace")
+        return Run(_ending(status, said), found)
 
     def _prepare_child(self, cpu_seconds: float) -> None:
         os.setsid()
@@ -166,12 +167,15 @@ def _wait(child: int, seconds: float) -> int | None:
     return None
 
 
-def _ending(status: int | None) -> str:
+def _ending(status: int | None, output: str) -> str:
     if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
         return "time-out"
     if os.WIFSIGNALED(status):
         return "crashed"
     code = os.WEXITSTATUS(status)
+    # The mutant cannot even be imported by what all tests share.
+    if code == pytest.ExitCode.USAGE_ERROR and "ImportError while loading conftest" in output:
+        return "failed"
     if code in {4, 5, 99}:
         raise RuntimeError(f"pytest could not run the chosen tests (exit code {code})")
     return "passed" if code == 0 else "failed"
