@@ -7,7 +7,6 @@ nearly equal, noise declared too small or too large, targets that no softmax lay
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -330,23 +329,17 @@ def test_small_layers_by_hand():
     assert pa.softmax.identifiable_heads(four, gaussian(0, 9, 2)).verdict == "identifiable"
 
 
-@pytest.mark.parametrize(
-    ("layer", "X", "word"),
-    [
-        (generic(0, 2, 3).attn * 1e3, boolean(0, 3), "sharp"),
-        (generic(0, 2, 3).attn * 1e9, boolean(0, 3), "sharp"),
-        (generic(0, 2, 24).attn, gaussian(0, 4, 24, 400), "parameters"),
-        (of_one_value(0, 9, 4).attn, boolean(0, 9), "equal values"),
-    ],
-)
-def test_doubt_is_admitted(layer, X, word):
-    n_heads, n_dims, _ = layer.shape
-    value = np.ones((n_heads, n_dims, n_dims)) * np.eye(n_dims)
-    if word != "equal values":
-        value = generic(1, n_heads, n_dims, n_dims).value
-    report = pa.softmax.identifiable_heads(pa.SoftmaxAttention(layer, value), X)
-    assert report.verdict == "undecided"
-    assert word in report.sentence
+def test_doubt_is_admitted():
+    plain = generic(0, 2, 3)
+    for layer, X, word in (
+        (pa.SoftmaxAttention(1e3 * plain.attn, plain.value), boolean(0, 3), "sharp"),
+        (pa.SoftmaxAttention(1e9 * plain.attn, plain.value), boolean(0, 3), "sharp"),
+        (generic(0, 2, 24), gaussian(0, 4, 24, 400), "parameters"),
+        (of_one_value(0, 9, 4, 9), boolean(0, 9), "equal values"),
+    ):
+        report = pa.softmax.identifiable_heads(layer, X)
+        assert report.verdict == "undecided"
+        assert word in report.sentence
 
 
 def test_misuse_of_identifiable_heads():
@@ -355,140 +348,60 @@ def test_misuse_of_identifiable_heads():
             pa.softmax.identifiable_heads(*arguments)
 
 
-# Recoveries from degenerate inputs -------------------------------------------------------------
+# Recoveries from degenerate inputs, slow -------------------------------------------------------
 
-
-@dataclass
-class Problem:
-    """Examples, the heads behind them (None: there are none), and what the learner is given."""
-
-    X: np.ndarray
-    Y: np.ndarray
-    layer: Any
-    n_heads: int | None = 2
-    noise: float | None = None
-
-
-def on_tokens(seed, layer, X, rng) -> Problem:
-    """Exact targets; for every fourth seed noisy ones, for every third the number is not given."""
-    Y = layer(X)
-    if seed % 4 == 3:
-        Y = Y + 0.02 * np.std(Y) * rng.standard_normal(Y.shape)
-    return Problem(X, Y, layer, None if seed % 3 == 2 else 2)
-
-
-def one_hot(seed, layer, rng, d):
-    return on_tokens(seed, layer, np.eye(d)[rng.integers(0, d, (300, 4))], rng)
-
-
-def pinned(seed, layer, rng, d):
-    X = boolean(seed, d)
-    X[:, :, rng.integers(d)] = rng.choice([-1.0, 1.0])
-    if seed % 2:
-        X[:, :, rng.integers(d)] = rng.choice([-1.0, 1.0], (300, 1))
-    return on_tokens(seed, layer, X, rng)
-
-
-def on_a_line(seed, layer, rng, d):
-    X = rng.standard_normal((300, 4, 1)) * rng.standard_normal(d)
-    return on_tokens(seed, layer, X + (seed % 2) * rng.standard_normal(d), rng)
-
-
-def repeated(seed, layer, rng, d):
-    X = rng.standard_normal((300, 4, d))
-    X[:, :, 0] = X[:, :, -1] if seed % 2 else 2 * X[:, :, 1] - X[:, :, -1]
-    return on_tokens(seed, layer, X, rng)
-
-
-def few_sequences(seed, layer, rng, d):
-    X = rng.standard_normal((int(rng.integers(14, 20)), 4, d))
-    return on_tokens(seed, layer, np.repeat(X, 60, axis=0), rng)
-
-
-def nearly_equal(seed, layer, rng, d):
-    gap = 10.0 ** -float(rng.integers(1, 10))
-    attn = np.stack([layer.attn[0], layer.attn[0] + gap * layer.attn[1]])
-    close = pa.SoftmaxAttention(attn, layer.value)
-    X = boolean(seed, d) if seed % 2 else gaussian(seed, 4, d, 300)
-    Y = close(X) + (0.0, 0.037)[seed // 2 % 2] * rng.standard_normal((300, 4, d))
-    return Problem(X, Y, close, None if seed % 5 == 4 else 2, (0.037, None)[seed // 4 % 2])
-
-
-def misdeclared(seed, layer, rng, d):
-    X = boolean(seed, d)
-    real = float(rng.choice([0.01, 0.05, 0.2])) * float(np.std(layer(X)))
-    Y = layer(X) + real * rng.standard_normal((300, 4, d))
-    factor = (0.0, 1.2, 0.3, 10.0, 0.9, 1e4)[seed % 6]
-    return Problem(X, Y, layer, None if seed % 4 == 2 else 2, factor * real)
-
-
-def beside_softmax(seed, layer, rng, d):
-    X = gaussian(seed, 4, d, 300) if seed % 2 else boolean(seed, d)
-    exact, mix = layer(X), rng.standard_normal((d, d)) / np.sqrt(d)
-    extra = (
-        np.tanh(X @ mix), np.tanh(2 * exact), np.abs(X @ mix), np.tanh(X.mean(1)[:, None] @ mix),
-    )[seed % 4]  # fmt: skip
-    Y = exact + 0.1 * extra + 0.02 * rng.standard_normal(exact.shape)
-    return Problem(X, Y, layer, 2, (None, float(np.std(Y - exact)), 0.02)[seed % 3])
-
-
-def no_softmax(seed, layer, rng, d):
-    X = rng.standard_normal((300, 4, d))
-    scores = np.maximum(X @ layer.attn[0] @ X.transpose(0, 2, 1), 0.0) + 0.1
-    Y = (
-        scores / scores.sum(axis=2, keepdims=True) @ X @ layer.value[0],
-        np.tanh(2 * layer(X)), rng.standard_normal(X.shape), X**2 @ layer.value[0],
-    )[seed % 4]  # fmt: skip
-    return Problem(X, Y, None, 1 + seed % 2, (None, float(np.std(Y)))[seed // 4 % 2])
-
-
-KINDS = (
-    one_hot, pinned, on_a_line, repeated, few_sequences, nearly_equal, misdeclared, beside_softmax,
-    no_softmax,
-)  # fmt: skip
-
-
-def check_claim(kind, seed, max_seconds):
-    rng = np.random.default_rng(seed)
-    d = int(rng.integers(3, 6))
-    layer = pa.data.random_softmax_layer(d, n_heads=2, random_state=seed)
-    problem = kind(seed, layer, rng, d)
-    found = pa.learn_softmax(
-        problem.X, problem.Y, problem.n_heads, noise=problem.noise, max_seconds=max_seconds
-    )
-    if not found.recovered:
-        return
-    assert problem.layer is not None, (kind.__name__, seed, found.outcome)
-    planted = problem.layer
-    if found.n_heads == 1 and found.validation_error > 1e-9:
-        # Heads that noise does not tell apart count as one: the nearest one head.
-        planted = pa.learn_softmax(problem.X, planted(problem.X), 1, "moments").layer
-    assert bars_off(found, planted) <= MOST_BARS, (kind.__name__, seed, found.outcome)
+# Tokens (N, 4, d) of a generator, of the same heads for each seed.
+DEGENERATE = {
+    "one-hot": lambda rng, d: np.eye(d)[rng.integers(0, d, (300, 4))],
+    "pinned": lambda rng, d: np.where(np.arange(d) == 1, 1.0, rng.choice([-1.0, 1], (300, 4, d))),
+    "on a line": lambda rng, d: rng.standard_normal((300, 4, 1)) * rng.standard_normal(d) + 0.5,
+    "repeated": lambda rng, d: rng.standard_normal((300, 4, d))[:, :, [1, 1, *range(2, d)]],
+    "few": lambda rng, d: np.repeat(rng.standard_normal((rng.integers(14, 20), 4, d)), 60, axis=0),
+    "two words": lambda rng, d: rng.standard_normal((2, d))[rng.integers(2, size=(300, 4))],
+    "boolean": lambda rng, d: rng.choice([-1.0, 1.0], (300, 4, d)),
+    "real": lambda rng, d: rng.standard_normal((300, 4, d)),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_claims_hold_on_degenerate_inputs(kind):
-    for seed in range(100, 106):
-        check_claim(kind, seed, max_seconds=3)
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_no_claim_is_beyond_three_bars(kind):
+    """Without noise, and with noise that is declared too small, too large, or not at all."""
+    for seed in range(100, 108):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(3, 6))
+        layer = pa.data.random_softmax_layer(d, n_heads=2, random_state=seed)
+        if seed % 4 == 2:
+            # Heads that are nearly equal.
+            attn = np.stack([layer.attn[0], layer.attn[0] + 10.0 ** -(seed % 9) * layer.attn[1]])
+            layer = pa.SoftmaxAttention(attn, layer.value)
+        X = DEGENERATE[kind](rng, d)
+        noise = (seed % 2) * 0.05 * float(np.std(layer(X)))
+        Y = layer(X) + noise * rng.standard_normal((len(X), 4, d))
+        declared = (None, 0.3 * noise, None, 10 * noise, 0.0, None, 0.1, 1.2 * noise)[seed % 8]
+        found = pa.learn_softmax(X, Y, (2, None)[seed % 3 == 2], noise=declared, max_seconds=3)
+        planted = layer
+        if found.n_heads == 1 and found.validation_error > 1e-9:
+            # Heads that noise does not tell apart count as one: the nearest one head.
+            planted = pa.learn_softmax(X, layer(X), 1, "moments").layer
+        assert bars_off(found, planted) <= MOST_BARS, (seed, found.outcome)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [-1, 0, None])
 def test_recovered_is_never_said_of_a_wrong_layer(more):
     """Few sequences, few outputs, too few heads, hard families, noise."""
-    families = (None, "close", "same_value", "scales", "identity", "cancel", "sharp_mix")
-    shapes = [(2, 6, 4, 300, 1, 0.0), (2, 4, 3, 60, 2, 0.0), (2, 6, 3, 120, 6, 0.01)]
-    for family in families:
-        for n_heads, n_dims, n_tokens, n_sequences, n_outputs, noise in shapes:
+    for family in (None, "close", "same_value", "scales", "identity", "cancel", "sharp_mix"):
+        for d, n_tokens, n_sequences, n_outputs, noise in (
+            (6, 4, 300, 1, 0.0), (4, 3, 60, 2, 0.0), (6, 3, 120, 6, 0.01),
+        ):  # fmt: skip
             task = pa.data.planted_softmax(
-                n_sequences, n_tokens, n_dims, n_outputs, n_heads, 3.0, family=family,
-                noise=noise, random_state=8600,
+                n_sequences, n_tokens, d, n_outputs, 2, 3.0, family=family, noise=noise,
+                random_state=8600,
             )  # fmt: skip
-            given_heads = None if more is None else n_heads + more
+            given_heads = None if more is None else 2 + more
             found = pa.learn_softmax(task.X, task.Y, given_heads, max_seconds=2)
             if found.recovered:
-                _, attn, value = head_errors(found.layer, task.layer)
-                bars = 5.0 if noise else 0.0
-                assert attn.max() <= max(1e-3, bars * found.attn_error.max())
-                assert value.max() <= max(1e-3, bars * found.value_error.max())
+                worst = max(each.max() for each in head_errors(found.layer, task.layer)[1:])
+                bars = 5 * max(found.attn_error.max(), found.value_error.max())
+                assert worst <= max(1e-3, bars * (noise > 0))
