@@ -31,7 +31,6 @@ def figures(found, name):
 CASES = {
     "one head": {"n_heads": 1, "count": 600},
     "two heads": {"n_heads": 2, "count": 2000},
-    "gaussian": {"n_heads": 2, "count": 2000, "distribution": "gaussian"},
     "causal": {"n_heads": 2, "count": 2000, "mode": "causal"},
     "last": {"n_heads": 2, "count": 4000, "mode": "last"},
     "ragged": {"n_heads": 2, "count": 2000, "n_tokens": (1, 3)},
@@ -52,8 +51,6 @@ def test_the_phases_end_where_descent_is_exact(name):
     assert figures(found, "search")["validated"] < (0.9 if hard else 0.3)
     assert figures(found, "minimum norm")["one_hot"] == hard
     json.dumps([phase.to_dict() for phase in found.phases], allow_nan=False)
-    again = pa.learn_softmax(task.X, task.Y, task.layer.n_heads, "sculpt", mode=task.layer.mode)
-    assert again.layer == found.layer
 
 
 def apart(one, other) -> float:
@@ -110,11 +107,10 @@ def failed_on(task, n_heads):
 
 
 def test_conditions_fail_when_they_should():
-    assert {"residual test", "rows on which heads agree"} <= failed_on(planted(2, 200, 4, 6), 2)
-    assert "disagreement is seen" in failed_on(planted(3, 300, 8, 4), 3)
-    noisy = planted(2, 300, 6, 4, noise=2.0)
+    assert {"residual test", "rows on which heads agree"} <= failed_on(planted(2, 100, 4, 6), 2)
+    assert "disagreement is seen" in failed_on(planted(2, 100, 3, 3), 2)
+    noisy, cancelling = planted(2, 300, 6, 4, noise=2.0), planted(2, 150, family="cancel")
     assert "heads agree well" in failed_on(noisy, 2)
-    cancelling = planted(2, 300, family="cancel")
     assert "sum of values" in failed_on(cancelling, 2)
 
 
