@@ -140,9 +140,6 @@ def test_bounds_of_extreme_sizes():
     alone = bound(4, 3, 0.1)
     assert (alone.n_members, alone.n_queries, alone.dimension) == (1, 0, 1)
     assert bound(64, 5, 0.1, beta=1e-3, queries="correlational").dimension == 1
-    # Sharper layers are not easier.
-    by_beta = [bound(101, 5, 0.05, beta=each).n_queries for each in (2.0, 4.0, 16.0, np.inf)]
-    assert by_beta == sorted(by_beta)
     assert bound(8, 5, 0.1, queries="correlational").n_queries <= 1
     assert bound(64, 5, 0.1, queries="correlational").n_queries > 3000
 
@@ -215,20 +212,17 @@ BITS = np.eye(4, dtype=int)
 MISUSE = [
     *((lambda h=h: parity_layer(h, 2, 0, 3, 1.0), "odd") for h in ((0, 1), (), (0, 0, 1))),
     *((lambda h=h: parity_layer(h, 0, 0, 3, 1.0), "hidden") for h in ((0,), (3,), (-1,))),
-    (lambda: parity_layer((1,), 0, 2, 3, 1.0, n_outputs=2), "output"),
     *((lambda b=b: parity_layer((1,), 0, 0, 3, b), "beta") for b in (0.0, np.inf, True)),
     (lambda: parity_outputs(np.zeros((1, 2, 3)), (1,), 0, 1.0), "X"),
     (lambda: pa.softmax.parity_error_bound(3, 1.0, 1), "k must"),
     *((lambda s=s: bound(*s, 0.1), "n_heads") for s in ((8, 2), (3, 3))),
     *((lambda t=t: bound(8, 3, t), "tolerance") for t in (0.0, np.nan)),
     (lambda: bound(8, 3, 0.1, success=1.5), "success"),
-    (lambda: bound(8, 3, 0.1, n_tokens=1), "n_tokens"),
     *((lambda b=b: bound(8, 3, 0.1, beta=b), "beta") for b in (0.0, 0.5)),
     (lambda: examples(BITS, BITS[0], 0.5), "flip_rate"),
     (lambda: examples(2 * BITS, BITS[0], 0.1), "A must"),
     (lambda: examples(BITS, BITS[0, :3], 0.1), "rows"),
     (lambda: examples(BITS, BITS[0], 0.1, n_tokens=5), "5 tokens"),
-    (lambda: solve(BITS, BITS[0], 0.1, lambda *_: None), "learner"),
     (lambda: solve(BITS, BITS[0], 0.1, lambda *_: np.ravel), "hypothesis"),
     (lambda: solve(BITS, BITS[0], 0.1, print, agreement=0.75), "agreement"),
     (lambda: solve(BITS, BITS[0], 0.1, print, confidence=1.0), "confidence"),

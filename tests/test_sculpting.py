@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -50,7 +48,6 @@ def test_the_phases_end_where_descent_is_exact(name):
     hard = name == "hard attention"
     assert figures(found, "search")["validated"] < (0.9 if hard else 0.3)
     assert figures(found, "minimum norm")["one_hot"] == hard
-    json.dumps([phase.to_dict() for phase in found.phases], allow_nan=False)
 
 
 def apart(one, other) -> float:

@@ -5,6 +5,8 @@ What is never to be called recovered is in ``test_softmax_claims.py``.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -65,11 +67,9 @@ SHAPES = {
     "last": {"n_tokens": 4, "n_dims": 4, "n_heads": 2, "mode": "last", "n_sequences": 300},
     "ragged": {"n_tokens": (1, 6), "n_dims": 4, "n_heads": 2},
     "ragged causal": {"n_tokens": (2, 5), "n_dims": 3, "n_heads": 2, "mode": "causal"},
-    "hard family": {
-        "n_tokens": 4, "n_dims": 4, "n_heads": 3, "logits": 4.0, "n_sequences": 300,
-        "family": "same_value",
-    },
-}  # fmt: skip
+    "every length": {"n_tokens": (2, 30), "n_dims": 3, "n_heads": 2, "n_sequences": 30},
+    "one value": {"n_tokens": 4, "n_dims": 4, "n_heads": 3, "family": "same_value", "logits": 4.0},
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -86,11 +86,11 @@ def test_planted_heads_come_back_exactly(name):
     assert worst(found, task.layer) < EXACT
     assert found.layer.mode == task.layer.mode
     assert max(found.validation_error, found.training_error) < 1e-12
+    assert found.n_training + found.n_held_out == len(X)
+    assert found.n_held_out >= 5
     # Error bars of exact heads are rounding, and no head is farther off than they say.
-    _, attn, value = head_errors(found.layer, task.layer)
-    assert found.attn_error.max() < 1e-6
-    assert np.all(attn.max() <= 3 * found.attn_error.max())
-    assert np.all(value.max() <= 3 * found.value_error.max())
+    bars = max(found.attn_error.max(), found.value_error.max())
+    assert worst(found, task.layer) <= 3 * bars < 1e-6
 
 
 @pytest.mark.parametrize("n_heads", [2, "auto"])
@@ -157,7 +157,11 @@ def fits(array, exponent) -> bool:
 
 
 POWERS = st.one_of(st.integers(-600, 600), st.sampled_from([-512, -511, -500, 500, 510, 511]))
-PLAIN = {noisy: pa.learn_softmax(X, Y + noisy * NOISE, 2) for noisy in (False, True)}
+
+
+@cache
+def learned(noisy):
+    return pa.learn_softmax(X, Y + noisy * NOISE, 2)
 
 
 @given(
@@ -173,7 +177,7 @@ PLAIN = {noisy: pa.learn_softmax(X, Y + noisy * NOISE, 2) for noisy in (False, T
 @example([250, 0, -250], 0, False)
 def test_units_change_nothing_but_the_units(of_tokens, of_target, noisy):
     """The scaled layer, bit by bit; or a refusal, where float64 cannot hold it."""
-    of_tokens, plain, targets = np.array(of_tokens), PLAIN[noisy], Y + noisy * NOISE
+    of_tokens, plain, targets = np.array(of_tokens), learned(noisy), Y + noisy * NOISE
     of_attn = -of_tokens[:, None] - of_tokens
     of_value = of_target - of_tokens[:, None]
     possible = fits(plain.layer.attn, of_attn) and fits(plain.layer.value, of_value)
@@ -210,14 +214,6 @@ def test_heads_that_float64_cannot_hold_are_refused():
             pa.learn_softmax(X * tokens, Y * targets, 2)
 
 
-def test_a_tiny_output_and_a_coordinate_of_zeros_lose_no_digits():
-    found = pa.learn_softmax(X * 1e100, Y * [1.0, 1e-150], 2)
-    assert np.abs(found.layer(X * 1e100) / [1.0, 1e-150] - Y).max() < 1e-9
-    nothing = X * [1.0, 1.0, 0.0]
-    found = pa.learn_softmax(np.ldexp(nothing, [500, 500, 0]), LAYER(nothing), 2)
-    assert found.validation_error < 1e-12
-
-
 def test_layouts_dtypes_seeds_and_lists_do_not_matter(tmp_path):
     task = pa.data.planted_softmax(80, 4, 3, n_heads=2, random_state=5)
     expected = pa.learn_softmax(task.X, task.Y, 2)
@@ -232,14 +228,6 @@ def test_layouts_dtypes_seeds_and_lists_do_not_matter(tmp_path):
         targets = [*task.Y] if isinstance(tokens, list) else task.Y
         assert pa.learn_softmax(tokens, targets, 2).layer == expected.layer
     np.testing.assert_array_equal(frozen, task.X)
-
-
-def test_every_sequence_may_have_another_length():
-    ragged = [RNG.standard_normal((length, 3)) for length in range(2, 62)]
-    found = learn(ragged, LAYER(ragged))
-    assert worst(found, LAYER) < EXACT
-    assert found.n_held_out == 6 + 2  # to choose by, and to judge by
-    assert found.n_training + found.n_held_out == 60
 
 
 def test_targets_rounded_to_single_precision_are_known_as_such():
@@ -260,21 +248,24 @@ def test_more_heads_than_there_are_come_back_as_those_there_are():
     for given_heads in (3, 4):
         found = learn(X, Y, given_heads)
         assert worst(found, LAYER) < EXACT
-    # Of equal heads only the sum of the values counts.
-    twice = pa.SoftmaxAttention(
-        LAYER.attn[[0, 1, 1]], np.concatenate([LAYER.value, LAYER.value[:1]])
-    )
-    merged = pa.SoftmaxAttention(
-        LAYER.attn, np.stack([LAYER.value[0], LAYER.value[1] + LAYER.value[0]])
-    )
-    assert worst(learn(X, twice(X), 3), merged) < 1e-8
-    idle = pa.SoftmaxAttention(
-        LAYER.attn, np.stack([LAYER.value[0], np.zeros_like(LAYER.value[0])])
-    )
-    assert learn(X, idle(X), 2).n_heads == 1
-    shared = random_heads(np.random.default_rng(4), bias=True)
-    shared = pa.SoftmaxAttention(shared.attn[[0, 0]], shared.value, bias=True)
-    assert learn(X, shared(X), bias=True).n_heads == 1
+    # Of equal heads only the sum of the values counts, and of idle ones nothing.
+    (A, B), (V, W) = LAYER.attn, LAYER.value
+    for attn, value, merged in (
+        ([A, B, B], [V, W, V], [V, W + V]),
+        ([A, B, A], [V, W, 2 * V], [3 * V, W]),
+    ):
+        layer = pa.SoftmaxAttention(np.stack(attn), np.stack(value))
+        assert worst(learn(X, layer(X), 3), pa.SoftmaxAttention(LAYER.attn, merged)) < 1e-8
+    for layer, bias in (
+        (pa.SoftmaxAttention(LAYER.attn, np.stack([V, 0 * V])), False),
+        (
+            pa.SoftmaxAttention(
+                np.ones((2, 4, 4)), np.arange(32.0).reshape(2, 4, 4)[..., :2], bias=True
+            ),
+            True,
+        ),
+    ):
+        assert learn(X, layer(X), 2, bias=bias).n_heads == 1
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
@@ -305,18 +296,14 @@ def test_error_bars_are_the_inverse_of_the_information(mode, bias):
         # Every head has an equal share of the constant.
         np.testing.assert_allclose(found.value_std[:, 2], [bars[-2:] / 2] * 2, rtol=0.15)
     # Relative errors of whole matrices, in units in which coordinates are of size one.
-    for errors, bars, heads in (
-        (found.attn_error, found.attn_std, found.layer.attn),
-        (found.value_error, found.value_std, found.layer.value),
-    ):
-        expected = np.linalg.norm(bars, axis=(1, 2)) / np.linalg.norm(heads, axis=(1, 2))
-        assert np.all((0.5 < errors / expected) & (errors / expected < 2.0))
+    sizes = [np.linalg.norm(each, axis=(1, 2)) for each in (found.attn_std, found.layer.attn)]
+    np.testing.assert_allclose(found.attn_error, sizes[0] / sizes[1], rtol=0.5)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_errors_are_as_large_as_their_bars(bias):
     scores = []
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         layer = random_heads(rng, 1, 3, 2, "full", bias)
         X = rng.standard_normal((150, 4, 3))
@@ -417,9 +404,7 @@ def test_as_many_sequences_as_are_said_to_be_needed_are_enough():
 
 
 def test_layers_that_do_not_fit_memory_are_refused_at_once():
-    tokens = np.zeros((400, 200, 200), dtype=np.int8)
-    tokens[:, :, 0] = np.arange(200) % 2
-    tokens[np.arange(400), np.arange(400) % 200, 1 + np.arange(400) // 200] = 1
+    tokens = np.random.default_rng(0).integers(2, size=(400, 200, 200), dtype=np.int8)
     with pytest.raises(InvalidInput, match="40000 unknown"):
         pa.learn_softmax(tokens, tokens[:, :, :2], 1)
 

@@ -73,55 +73,34 @@ def opposite(seed):
 
 WORDS = np.array([[1.0, 0.3], [-0.2, 1.1]])[np.random.default_rng(0).integers(2, size=(300, 5))]
 
-# What inputs leave open: layer, inputs, the finding, and the outcome of learning.
-OPEN: dict[str, tuple[Any, Any, str, str]] = {
-    "a mean and two tokens": (
-        pooled(0), gaussian(0, 2, 2), "opposite_heads", "recovered_on_these_inputs",
-    ),
-    "a mean and two tokens twice": (
-        pooled(1), np.repeat(gaussian(1, 2, 2), 2, axis=1), "opposite_heads",
-        "recovered_on_these_inputs",
-    ),
-    "a mean and two causal tokens": (
-        pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads", "recovered_on_these_inputs",
-    ),
-    "opposite heads": (
-        opposite(2), gaussian(2, 2, 2), "opposite_heads", "recovered_on_these_inputs",
-    ),
-    "values that cancel": (
-        cancelling(5), gaussian(5, 2, 2), "opposite_heads", "recovered_on_these_inputs",
-    ),
-    "values that cancel but for a constant": (
-        cancelling(4, bias=True), gaussian(4, 2, 2, 400), "opposite_heads",
-        "recovered_on_these_inputs",
-    ),
-    "two heads of one value": (of_one_value(2, 2, 2), boolean(2, 2), "two_valued", "ambiguous"),
-    "three heads of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued", "ambiguous"),
-    "two words": (of_one_value(3, 2, 2), WORDS, "two_valued", "ambiguous"),
-    "a parity": (
-        pa.softmax.parity_layer((0, 1, 2), marker=3, output=1, n_dims=5, beta=0.6, n_outputs=2),
-        boolean(3, 5, 4, 150), "two_valued", "ambiguous",
-    ),
-    "a constant coordinate": (
-        generic(6, 1, 3), gaussian(6, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned",
-        "recovered_on_these_inputs",
-    ),
-    "a constant beside the bias": (
+# What inputs leave open: layer, inputs, and the finding.
+PARITY = pa.softmax.parity_layer((0, 1, 2), 3, output=1, n_dims=5, beta=0.6, n_outputs=2)
+ONE_HOT = np.eye(3)[np.random.default_rng(8).integers(3, size=(300, 4))]
+OPEN: dict[str, tuple[Any, Any, str]] = {
+    "mean": (pooled(0), gaussian(0, 2, 2), "opposite_heads"),
+    "mean, twice": (pooled(1), np.repeat(gaussian(1, 2, 2), 2, axis=1), "opposite_heads"),
+    "mean, causal": (pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads"),
+    "opposite": (opposite(2), gaussian(2, 2, 2), "opposite_heads"),
+    "cancel": (cancelling(5), gaussian(5, 2, 2), "opposite_heads"),
+    "cancel, bias": (cancelling(4, bias=True), gaussian(4, 2, 2, 400), "opposite_heads"),
+    "two of one value": (of_one_value(2, 2, 2), boolean(2, 2), "two_valued"),
+    "three of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued"),
+    "two words": (of_one_value(3, 2, 2), WORDS, "two_valued"),
+    "parity": (PARITY, boolean(3, 5, 4, 150), "two_valued"),
+    "constant": (generic(6, 1, 3), gaussian(6, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned"),
+    "constant, bias": (
         generic(7, 1, 3, bias=True), gaussian(7, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned",
-        "recovered_on_these_inputs",
     ),
-    "one-hot tokens and a bias": (
-        generic(8, 1, 3, bias=True), np.eye(3)[np.random.default_rng(8).integers(3, size=(300, 4))],
-        "few_queries", "recovered_on_these_inputs",
-    ),
+    "one-hot, bias": (generic(8, 1, 3, bias=True), ONE_HOT, "few_queries"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OPEN)
 def test_what_inputs_leave_open_is_said_and_not_claimed(name):
-    layer, X, finding, outcome = OPEN[name]
+    layer, X, finding = OPEN[name]
     found = pa.learn_softmax(X, layer(X), layer.n_heads, mode=layer.mode, bias=layer.bias)
-    assert found.outcome.name == outcome, found.outcome
+    expected = "ambiguous" if finding == "two_valued" else "recovered_on_these_inputs"
+    assert found.outcome.name == expected, found.outcome
     # On inputs like these the function is right, and what is open has no error bar.
     assert relative_error(found.layer(X), layer(X)) < 1e-8
     assert np.isinf(found.attn_error).any() | np.isinf(found.value_error).any()
@@ -129,7 +108,6 @@ def test_what_inputs_leave_open_is_said_and_not_claimed(name):
     report = pa.softmax.identifiable_heads(layer, X)
     assert report.verdict == "not_identifiable"
     assert finding in [each.name for each in report.findings]
-    assert all(0 <= head < layer.n_heads for each in report.findings for head in each.heads)
 
 
 # Inputs beside those, as poor as they look: these show the heads.
@@ -156,53 +134,36 @@ def test_what_inputs_show_is_recovered(name):
     assert (report.verdict, report.findings) == ("identifiable", ())
 
 
-@pytest.mark.parametrize(
-    ("layer", "X", "n_heads"),
-    [
+def test_too_little_is_not_called_recovered():
+    for layer, X, n_heads in (
         # Four numbers are no evidence for heads; queries of zero show the sum of values alone.
         (of_one_value(0, 1, 3, 3), boolean(0, 1), None),
-        (opposite(0), boolean(0, 2)[:, :, :1].repeat(2, axis=2), None),
+        (opposite(0), boolean(0, 2)[:, :, [0, 0]], None),
         (generic(9, 3, 1), (boolean(9, 1, 3, 200) + 1) / 2, None),
         # One head cannot do what two do.
         (generic(11, 2, 2, 1), gaussian(11, 3, 2, 40), 1),
-    ],
-)
-def test_too_little_is_not_called_recovered(layer, X, n_heads):
-    found = pa.learn_softmax(X, layer(X), n_heads, "moments")
-    assert not found.recovered, found.outcome
-    assert not found.outcome.ok
+    ):
+        found = pa.learn_softmax(X, layer(X), n_heads, "moments")
+        assert not found.recovered, found.outcome
 
 
-@pytest.mark.parametrize("gap", [1e-6, 1e-9])
-def test_heads_that_noise_does_not_tell_apart_are_not_claimed(gap):
-    layer = generic(7, 2, 3, 3)
-    close = pa.SoftmaxAttention(
-        np.stack([layer.attn[0], layer.attn[0] + gap * layer.attn[1]]), layer.value
-    )
-    X, rng = boolean(7, 3), np.random.default_rng(7)
-    for noise in (0.0, 0.037):
-        Y = close(X) + noise * rng.standard_normal((300, 4, 3))
+def test_heads_that_noise_does_not_tell_apart_are_not_claimed():
+    layer, X, rng = generic(7, 2, 3, 3), boolean(7, 3), np.random.default_rng(7)
+    for gap, noise in ((1e-6, 0.0), (1e-6, 0.037), (1e-9, 0.037)):
+        attn = np.stack([layer.attn[0], layer.attn[0] + gap * layer.attn[1]])
+        Y = pa.SoftmaxAttention(attn, layer.value)(X) + noise * rng.standard_normal((300, 4, 3))
         assert not pa.learn_softmax(X, Y, 2, noise=0.037).recovered
 
 
-# Targets with something that no softmax layer has; all but ``noise`` are of one head.
+# Targets with something that no softmax layer has.
 BESIDE = {
     "noise": lambda _, Y, rng: 100.0 * rng.standard_normal(Y.shape),
     "tanh of tokens": lambda X, *_: 0.1 * np.tanh(X),
-    "products": lambda X, *_: 0.1 * X * X[..., ::-1],
-    "bent outputs": lambda _, Y, __: 0.3 * Y**2,
     "two sizes": lambda _, Y, rng: rng.standard_normal(Y.shape) * rng.choice([0.1, 1], (150, 1, 1)),
-    "correlated": lambda _, __, rng: rng.standard_normal((150, 3, 1)) * [0.3, 0.2],
 }
 
 
-# Descent tries long to explain these; few are tried each time.
-FEW = ("noise", "two sizes", "tanh of tokens")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in FEW else pytest.mark.slow) for each in BESIDE]
-)
+@pytest.mark.parametrize("name", BESIDE)
 def test_what_is_no_softmax_layer_is_not_called_one(name):
     rng, layer, X = np.random.default_rng(1), generic(13, 1), gaussian(13, 3, 2, 150)
     Y = layer(X)
@@ -230,16 +191,11 @@ def test_a_search_that_was_stopped_concludes_nothing_from_noise():
 # identifiable_heads ----------------------------------------------------------------------------
 
 
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    mode=st.sampled_from(MODES),
-    bias=st.booleans(),
-    n_tokens=st.integers(2, 4),
-    real=st.booleans(),
-)
-def test_the_verdict_is_that_of_the_jacobian(seed, mode, bias, n_tokens, real):
+@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
+def test_the_verdict_is_that_of_the_jacobian(seed, mode, bias):
     """Full rank where heads are called identifiable, and only there."""
     rng = np.random.default_rng(seed)
+    n_tokens, real = int(rng.integers(2, 5)), rng.random() < 0.5
     layer = generic(seed, int(rng.integers(1, 4)), int(rng.integers(1, 4)), 2, mode, bias)
     count = int(rng.integers(5, 60))
     X = gaussian(seed, n_tokens, layer.n_dims, count)
@@ -302,6 +258,9 @@ def test_what_all_inputs_together_show():
         report = pa.softmax.identifiable_heads(layer)
         assert report.verdict == ("not_identifiable" if expected else "identifiable")
         assert [(each.name, each.heads) for each in report.findings] == expected
+    for arguments, word in (((None,), "layer"), ((layer, np.ones((3, 2, 5))), "5")):
+        with pytest.raises(PolyattnError, match=word):
+            pa.softmax.identifiable_heads(*arguments)
 
 
 def test_doubt_is_admitted():
@@ -314,12 +273,6 @@ def test_doubt_is_admitted():
         report = pa.softmax.identifiable_heads(layer, X)
         assert report.verdict == "undecided"
         assert word in report.sentence
-
-
-def test_misuse_of_identifiable_heads():
-    for arguments, word in (((None,), "layer"), ((generic(0), np.ones((3, 2, 5))), "5")):
-        with pytest.raises(PolyattnError, match=word):
-            pa.softmax.identifiable_heads(*arguments)
 
 
 # Recoveries from degenerate inputs, slow -------------------------------------------------------
@@ -344,38 +297,19 @@ def test_no_claim_is_beyond_three_bars(kind):
     for seed in range(100, 108):
         rng = np.random.default_rng(seed)
         d = int(rng.integers(3, 6))
-        layer = pa.data.random_softmax_layer(d, n_heads=2, random_state=seed)
+        family = ("close", "same_value", "scales", "identity", "cancel", "sharp_mix")[seed % 6]
+        layer = pa.data.hard_softmax_layer(family, d, 2, 2.0, 1 + seed % 3, random_state=seed)
         if seed % 4 == 2:
             # Heads that are nearly equal.
             attn = np.stack([layer.attn[0], layer.attn[0] + 10.0 ** -(seed % 9) * layer.attn[1]])
             layer = pa.SoftmaxAttention(attn, layer.value)
         X = DEGENERATE[kind](rng, d)
         noise = (seed % 2) * 0.05 * float(np.std(layer(X)))
-        Y = layer(X) + noise * rng.standard_normal((len(X), 4, d))
+        Y = layer(X) + noise * rng.standard_normal(layer(X).shape)
         declared = (None, 0.3 * noise, None, 10 * noise, 0.0, None, 0.1, 1.2 * noise)[seed % 8]
-        found = pa.learn_softmax(X, Y, (2, None)[seed % 3 == 2], noise=declared, max_seconds=3)
+        found = pa.learn_softmax(X, Y, (2, None, 1)[seed % 3], noise=declared, max_seconds=3)
         planted = layer
         if found.n_heads == 1 and found.validation_error > 1e-9:
             # Heads that noise does not tell apart count as one: the nearest one head.
             planted = pa.learn_softmax(X, layer(X), 1, "moments").layer
         assert bars_off(found, planted) <= MOST_BARS, (seed, found.outcome)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [-1, 0, None])
-def test_recovered_is_never_said_of_a_wrong_layer(more):
-    """Few sequences, few outputs, too few heads, hard families, noise."""
-    for family in (None, "close", "same_value", "scales", "identity", "cancel", "sharp_mix"):
-        for d, n_tokens, n_sequences, n_outputs, noise in (
-            (6, 4, 300, 1, 0.0), (4, 3, 60, 2, 0.0), (6, 3, 120, 6, 0.01),
-        ):  # fmt: skip
-            task = pa.data.planted_softmax(
-                n_sequences, n_tokens, d, n_outputs, 2, 3.0, family=family, noise=noise,
-                random_state=8600,
-            )  # fmt: skip
-            given_heads = None if more is None else 2 + more
-            found = pa.learn_softmax(task.X, task.Y, given_heads, max_seconds=2)
-            if found.recovered:
-                worst = max(each.max() for each in head_errors(found.layer, task.layer)[1:])
-                bars = 5 * max(found.attn_error.max(), found.value_error.max())
-                assert worst <= max(1e-3, bars * (noise > 0))

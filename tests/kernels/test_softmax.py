@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from oracle import EPS, MODES, head_errors, softmax_outputs, softmax_slopes
+from oracle import EPS, MODES, softmax_outputs, softmax_slopes
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.growth import grow
 from polyattn.softmax.judging.residuals import (
     ALARM,
     Residuals,
@@ -32,8 +31,7 @@ from polyattn.softmax.sculpting import ConvexBody
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.find_span import find_span
 from polyattn.softmax.sculpting.row_patterns import constraints, fit_rows, views
-from polyattn.softmax.sculpting.search_span import SpanFamily, search_span
-from polyattn.softmax.sculpting.slab_programs import depth_program, linear_program, norm_program
+from polyattn.softmax.sculpting.search_span import search_span
 from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sharp_sum
 
 pytestmark = pytest.mark.kernel
@@ -87,18 +85,6 @@ def test_normal_equations_are_those_of_the_dense_jacobian(mode, bias):
     np.testing.assert_allclose(hessian, off.T @ off, atol=scale)
     np.testing.assert_allclose(equations.gradient[shown], off.T @ rest, atol=scale)
     assert not equations.gradient[~shown].any()
-
-
-@pytest.mark.parametrize("n_heads", [1, 2])
-def test_growth_from_nothing_is_exact(n_heads):
-    task, examples = boolean_task(200, 3, 4, n_heads, seed=n_heads)
-    heads, errors, rng = task.layer.attn[:0], [], np.random.default_rng(0)
-    for _ in range(n_heads):
-        grown = grow(examples, heads, rng)
-        heads = grown.attn
-        errors.append(grown.error)
-    assert errors == sorted(errors, reverse=True)
-    assert head_errors(grown, task.layer)[1].max() < EPS * 1e6
 
 
 def test_moments_point_to_the_heads_and_more_data_make_them_better():
@@ -258,17 +244,6 @@ def test_patterns_of_one_head_are_exact_with_the_true_sum():
     np.testing.assert_allclose(np.tensordot(said.normals, task.layer.attn[0]), said.rhs, atol=1e-8)
 
 
-def test_slopes_in_a_span_are_derivatives():
-    task, examples = boolean_task(80, 3, 5, 3)
-    family, rng = SpanFamily(views(examples), task.layer.attn), np.random.default_rng(1)
-    G, stacked = rng.standard_normal((3, 3)), task.layer.value.reshape(-1, 5)
-    slopes = family.slopes(G, task.layer.value)
-    for index in range(9):
-        step = 1e-6 * np.eye(9)[index].reshape(3, 3)
-        change = (family.seen(G + step) - family.seen(G - step)) @ stacked / 2e-6
-        np.testing.assert_allclose(slopes[:, :, index], change, atol=1e-8)
-
-
 PHASES = {
     "sculpt": lambda w: carve(w.blocks, w.S),
     "minimum norm": lambda w: sharp_sum(w.blocks, w.S, w.carved),
@@ -292,14 +267,3 @@ def test_every_long_phase_ends_when_the_time_is_over(name):
     with until(monotonic()), pytest.raises(OutOfTime):
         PHASES[name](made)
     assert seconds_left() == np.inf
-
-
-@pytest.mark.parametrize("program", [depth_program, norm_program, linear_program])
-def test_a_program_that_is_cut_short_is_undecided(program):
-    rng = np.random.default_rng(0)
-    normals, slack = rng.standard_normal((400, 60)), np.ones(400)
-    arguments = (normals, normals @ rng.standard_normal(60), slack)
-    if program is linear_program:
-        arguments = (rng.standard_normal(60), *arguments)
-    with until(monotonic()):
-        assert program(*arguments) == ("undecided", None)
