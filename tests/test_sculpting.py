@@ -157,13 +157,3 @@ def test_non_degeneracy_takes_ragged_sequences_and_biases_and_refuses_others():
     ):  # fmt: skip
         with pytest.raises(PolyattnError, match=word):
             pa.softmax.non_degeneracy(*arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(2, 8, 4), (2, 16, 6), (3, 8, 4)])
-def test_the_road_at_full_size(shape):
-    n_heads, n_dims, n_tokens = shape
-    task = planted(n_heads, 20_000, n_dims, n_tokens, seed=8300)
-    found = pa.learn_softmax(task.X, task.Y, n_heads, "sculpt")
-    assert (found.recovered, found.method) == (True, "sculpt")
-    assert worst(found, task) < 1e-10
