@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -1115,3 +1116,48 @@ def wrong_uses(table: Mapping[str, str]) -> list[tuple[list[str], str]]:
             word = word or options.split()[0].strip("-")
             found.append(([*command.split(), *options.split()], word))
     return found
+# ------------------------------------------------------------------ softmax layers that are learned
+
+
+def softmax_outputs(layer: Any, X: Sequence[NDArray]) -> list[NDArray[np.float64]]:
+    """Outputs of a ``polyattn.SoftmaxAttention`` without rotary positions, for each sequence."""
+    tokens = [with_constant(x) for x in X] if layer.bias else X
+    return [softmax_forward(layer.attn, layer.value, x, layer.mode) for x in tokens]
+
+
+def softmax_slopes(layer: Any, X: Sequence[NDArray]) -> NDArray[np.float64]:
+    """d outputs / d all that some input shows, (rows * e, P): attn by head, then value by head.
+
+    With a bias the last column of attn is left out, and the last rows of value, of which inputs
+    show the sum alone, are one at the end.
+    """
+    n_seen, e = layer.value.shape[1] - layer.bias, layer.value.shape[2]
+    found = []
+    for x in X:
+        z = with_constant(x) if layer.bias else x
+        for t in predicted(len(z), layer.mode):
+            of_attn, of_value = [], []
+            for A, V in zip(layer.attn, layer.value, strict=True):
+                slopes = softmax_jacobian(A, V, z, t, layer.mode)[:, :n_seen]
+                of_attn.append(slopes.reshape(-1, e).T)
+                mean = softmax_weights(A, z, t, layer.mode) @ z
+                of_value.append(np.kron(mean[None, :n_seen], np.eye(e)))
+            found.append(np.hstack([*of_attn, *of_value, *[np.eye(e)] * layer.bias]))
+    return np.vstack(found)
+
+
+def head_errors(found: Any, planted: Any) -> tuple[list[int], NDArray, NDArray]:
+    """The heads of ``found`` in the order of ``planted``, and relative errors of attn and value.
+
+    Of all orders that with the least largest error of attn; infinite if numbers of heads differ.
+    """
+    n_heads = len(planted.attn)
+    if len(found.attn) != n_heads:
+        return [], np.full(n_heads, np.inf), np.full(n_heads, np.inf)
+
+    def relative(order: Sequence[int], name: str) -> NDArray[np.float64]:
+        ours, theirs = getattr(found, name)[list(order)], getattr(planted, name)
+        return np.array([relative_error(a, b) for a, b in zip(ours, theirs, strict=True)])
+
+    order = list(min(permutations(range(n_heads)), key=lambda o: relative(o, "attn").max()))
+    return order, relative(order, "attn"), relative(order, "value")

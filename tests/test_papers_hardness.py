@@ -1,0 +1,235 @@
+"""Parity layers: the closed form, the bound on queries by enumeration, and parity with noise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations, product
+from math import ceil, comb
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from oracle import softmax_outputs
+from polyattn.errors import PolyattnError
+from polyattn_papers.tasks import parity_attacks
+from polyattn_papers.tasks.parity_attacks import NoisyParity, layer_learner
+
+parity_layer, parity_outputs = pa.softmax.parity_layer, pa.softmax.parity_outputs
+examples, solve = pa.softmax.noisy_parity_examples, pa.softmax.solve_noisy_parity
+bound = pa.softmax.statistical_query_bound
+
+# (hidden, marker, n_dims, n_tokens): small enough for all 2^(n_tokens n_dims) sequences.
+CASES = [((1,), 0, 2, 2), ((0,), 2, 3, 3), ((0, 1, 3), 2, 4, 2)]
+
+
+def all_inputs(n_tokens, n_dims):
+    signs = np.array(list(product([-1.0, 1.0], repeat=n_tokens * n_dims)))
+    return signs.reshape(-1, n_tokens, n_dims)
+
+
+def mixed(X, marker):
+    """Whether both markers occur."""
+    return np.abs(X[:, :, marker].sum(axis=1)) < X.shape[1]
+
+
+@pytest.mark.parametrize("beta", [0.3, 2.0, 50.0])
+def test_the_closed_form_is_the_layer_and_keeps_its_bound(beta):
+    for case in CASES:
+        check_closed_form(*case, beta)
+
+
+def check_closed_form(hidden, marker, n_dims, n_tokens, beta):
+    X = all_inputs(n_tokens, n_dims)
+    layer = parity_layer(hidden, marker, 1, n_dims, beta, n_outputs=2)
+    assert layer.n_heads == len(hidden)
+    outputs = parity_outputs(X, hidden, marker, beta)
+    literal = np.array(softmax_outputs(layer, X))
+    np.testing.assert_allclose(literal[..., 1], outputs, rtol=0, atol=1e-14)
+    assert not np.any(literal[..., 0])
+    parity = (-1.0) ** np.sum(X[:, :, list(hidden)] > 0, axis=2)
+    both = mixed(X, marker)
+    error = np.abs(outputs - parity)[both].max()
+    most = pa.softmax.parity_error_bound(len(hidden), beta, n_tokens)
+    assert error <= most + 1e-15
+    if len(hidden) == 1:
+        assert error == pytest.approx(most, abs=1e-15)  # it cannot be improved
+    np.testing.assert_allclose(outputs[~both], -X[~both][:, :, marker], atol=1e-15)
+
+
+class Family:
+    """All members of a family of parity layers on all sequences; the last coordinate is marker.
+
+    parts (M, N) : output at the first row, less what all members have in common
+    labels (M, N) : the signs of all outputs, as a number;  p : the share of mixed sequences
+    """
+
+    def __init__(self, n_dims, n_hidden, n_tokens, beta):
+        self.X = all_inputs(n_tokens, n_dims)
+        self.sets = list(combinations(range(n_dims - 1), n_hidden))
+        outputs = [parity_outputs(self.X, each, n_dims - 1, beta) for each in self.sets]
+        self.outputs = np.array(outputs)
+        self.mixed = mixed(self.X, n_dims - 1)
+        self.p = self.mixed.mean()
+        _, group = np.unique(self.X[:, :, -1], axis=0, return_inverse=True)
+        means = np.bincount(group.ravel(), self.outputs[0, :, 0]) / np.bincount(group.ravel())
+        self.parts = self.outputs[:, :, 0] - means[group.ravel()]
+        self.labels = (self.outputs > 0) @ (1 << np.arange(n_tokens))
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0, 40.0])
+def test_no_query_excludes_more_members_than_the_bound(beta):
+    """Queries that exclude much: signs of sums of members; correlations are those enumerated."""
+    for size in ((6, 3, 2), (4, 3, 3), (5, 1, 2)):
+        check_bound(size, beta)
+
+
+def check_bound(size, beta):
+    n_dims, n_heads, n_tokens = size
+    family, rng = Family(*size, beta), np.random.default_rng(0)
+
+    def limit(tolerance, queries):
+        return bound(n_dims, n_heads, tolerance, n_tokens=n_tokens, beta=beta, queries=queries)
+
+    gram = family.parts @ family.parts.T / len(family.X)
+    found = limit(0.1, "correlational")
+    assert found.n_members == len(family.sets)
+    if len(family.sets) > 1:
+        others = gram[~np.eye(len(gram), dtype=bool)]
+        assert found.correlation == pytest.approx(others.max() / gram[0, 0], rel=1e-9, abs=1e-12)
+        apart = 2 * (gram[0, 0] - gram[0, 1:])
+        assert found.radius == pytest.approx(np.sqrt(apart.min()) / 2, rel=1e-9)
+    for count in [*range(1, len(family.sets) + 1), *[len(family.sets)] * 5]:
+        chosen = rng.permutation(len(family.sets))[:count]
+        signs = rng.choice([-1.0, 1.0], size=count)
+        query = np.sign(signs @ (family.parts * family.mixed)[chosen])
+        told = np.abs(family.parts @ query) / len(query)
+        of_labels = np.full((len(family.X), 2**n_tokens), -1.0)
+        for member in chosen:
+            of_labels[np.arange(len(query)), family.labels[member]] = 1.0
+        alike = np.where(family.mixed, of_labels.mean(axis=1), 0.0)
+        own = of_labels[np.arange(len(query)), family.labels]
+        by_signs = np.abs(np.mean((own - alike) * family.mixed, axis=1))
+        for tolerance in (0.02, 0.1, 0.3, 0.45):
+            most = limit(tolerance, "correlational").most_excluded
+            assert np.count_nonzero(told > tolerance * (1 + 1e-12)) <= most
+            if beta > 3:
+                most = limit(tolerance, "all_signs").most_excluded
+                assert np.count_nonzero(by_signs > tolerance * (1 + 1e-12)) <= most
+
+
+@pytest.mark.parametrize(("queries", "n_signs"), [("row_sign", 1), ("all_signs", 4)])
+def test_the_bound_for_signs_is_its_formula(queries, n_signs):
+    """Less than p^2 (2^r - 1) / tau^2 members are told by one query; success takes the others."""
+    for n_dims, n_heads, tolerance, success in (
+        (64, 5, 0.1, 0.5), (101, 7, 0.05, 1.0), (8, 3, 0.1, 0.5), (401, 3, 0.02, 0.1), (9, 3, 1, 1),
+    ):  # fmt: skip
+        found = bound(n_dims, n_heads, tolerance, queries=queries, success=success)
+        members = comb(n_dims - 1, n_heads)
+        p = 1 - Fraction(2, 16)
+        most = ceil((p / Fraction(tolerance)) ** 2 * (2**n_signs - 1)) - 1
+        assert (found.n_members, found.most_excluded) == (members, min(most, members))
+        wanted = Fraction(success) * members - 1
+        needed = ceil(wanted / min(most, members)) if most else None
+        assert found.n_queries == needed
+
+
+def test_bounds_of_extreme_sizes():
+    large = bound(5000, 601, 1e-100)
+    assert (large.n_members, large.n_queries > 10**300) == (comb(4999, 601), True)
+    alone = bound(4, 3, 0.1)
+    assert (alone.n_members, alone.n_queries, alone.dimension) == (1, 0, 1)
+    assert bound(64, 5, 0.1, beta=1e-3, queries="correlational").dimension == 1
+    assert bound(8, 5, 0.1, queries="correlational").n_queries <= 1
+    assert bound(64, 5, 0.1, queries="correlational").n_queries > 3000
+
+
+# Learning parity with noise ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_tokens", [2, 3])
+def test_examples_of_noisy_parity_are_those_of_the_noisy_layer(n_tokens):
+    hidden, n, eta, rng = (0, 2, 3), 4, 0.2, np.random.default_rng(0)
+    A = rng.random((30_000 * n_tokens + 1, n)) < 0.5
+    flipped = rng.random(len(A)) < eta
+    b = np.logical_xor.reduce(A[:, hidden], axis=1) ^ flipped
+    X, Y = examples(A, b, eta, n_tokens=n_tokens, random_state=1)
+    assert (X.shape, Y.shape) == ((30_000, n_tokens, n + 1), (30_000, n_tokens, 1))
+    np.testing.assert_array_equal(X[:, :, :n] > 0, A[:-1].reshape(-1, n_tokens, n))
+    # Markers are uniform, and by themselves; signs are those of the layer but for the noise.
+    patterns = (X[:, :, n] > 0) @ (1 << np.arange(n_tokens))
+    shares = np.bincount(patterns, minlength=2**n_tokens) / len(X)
+    np.testing.assert_allclose(shares, 2.0**-n_tokens, atol=5 * np.sqrt(0.25 / len(X)))
+    layer = parity_layer(hidden, n, 0, n + 1, 20.0, n_outputs=1)
+    wrong, both = (np.sign(layer(X)) != Y)[..., 0], mixed(X, n)
+    np.testing.assert_array_equal(wrong[both], flipped[:-1].reshape(-1, n_tokens)[both])
+    assert wrong[~both].mean(axis=0) == pytest.approx([eta] * n_tokens, abs=0.02)
+    assert np.corrcoef(wrong[~both].T)[0, 1] == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("attack", "hidden", "noise"),
+    [("by_all_sets", (2,), 0.1), ("by_halves", (0, 3, 7), 0.2), ("by_transform", (1, 2, 5), 0.0)],
+)
+def test_whoever_learns_the_layer_finds_the_secret(attack, hidden, noise):
+    n, found_by = 10, getattr(parity_attacks, attack)
+    count = 2 * parity_attacks.samples_needed(n, len(hidden), noise)
+    problem = NoisyParity.draw(count, n, hidden, noise, np.random.default_rng(len(hidden)))
+    assert found_by(problem).hidden == hidden
+    learner = layer_learner(found_by, len(hidden), noise)
+    found = solve(problem.A, problem.b, noise, learner)
+    assert (found.hidden, found.majority, found.n_samples) == (hidden, 1.0, count)
+    parity = np.logical_xor.reduce(problem.A[:, hidden], axis=1)
+    assert found.disagreement == np.mean(parity != problem.b)
+
+
+def test_hypotheses_that_err_or_know_nothing():
+    rng, hidden, n = np.random.default_rng(3), (1, 4, 6), 8
+    layer = parity_layer(hidden, n, 0, n + 1, 20.0, n_outputs=1)
+    problem = NoisyParity.draw(4000, n, hidden, 0.1, rng)
+
+    def learned(hypothesis, **options):
+        return solve(problem.A, problem.b, 0.1, lambda *_: hypothesis, **options)
+
+    # Right on 85 rows of 100, with as many votes as that needs: hardly ever wrong.
+    def errs(X):
+        return layer(X) * np.where(rng.random((*X.shape[:2], 1)) < 0.15, -1.0, 1.0)
+
+    tries = [
+        learned(errs, agreement=0.85, confidence=0.95, random_state=seed) for seed in range(20)
+    ]
+    assert sum(found.hidden != hidden for found in tries) <= 3
+    assert all(0.5 < found.majority < 1.0 for found in tries)
+    nothing = learned(lambda X: X[:, :, :1] * X[:, :, 2:3])
+    assert nothing.hidden == (0, 2)
+    assert nothing.disagreement == pytest.approx(0.5, abs=0.05)
+    assert learned(lambda X: X[:, :, :1] ** 2).hidden == ()
+
+
+BITS = np.eye(4, dtype=int)
+
+
+MISUSE = [
+    *((lambda h=h: parity_layer(h, 2, 0, 3, 1.0), "odd") for h in ((0, 1), (), (0, 0, 1))),
+    *((lambda h=h: parity_layer(h, 0, 0, 3, 1.0), "hidden") for h in ((0,), (3,), (-1,))),
+    *((lambda b=b: parity_layer((1,), 0, 0, 3, b), "beta") for b in (0.0, np.inf, True)),
+    (lambda: parity_outputs(np.zeros((1, 2, 3)), (1,), 0, 1.0), "X"),
+    (lambda: pa.softmax.parity_error_bound(3, 1.0, 1), "k must"),
+    *((lambda s=s: bound(*s, 0.1), "n_heads") for s in ((8, 2), (3, 3))),
+    *((lambda t=t: bound(8, 3, t), "tolerance") for t in (0.0, np.nan)),
+    (lambda: bound(8, 3, 0.1, success=1.5), "success"),
+    *((lambda b=b: bound(8, 3, 0.1, beta=b), "beta") for b in (0.0, 0.5)),
+    (lambda: examples(BITS, BITS[0], 0.5), "flip_rate"),
+    (lambda: examples(2 * BITS, BITS[0], 0.1), "A must"),
+    (lambda: examples(BITS, BITS[0, :3], 0.1), "rows"),
+    (lambda: examples(BITS, BITS[0], 0.1, n_tokens=5), "5 tokens"),
+    (lambda: solve(BITS, BITS[0], 0.1, lambda *_: np.ravel), "hypothesis"),
+    (lambda: solve(BITS, BITS[0], 0.1, print, agreement=0.75), "agreement"),
+    (lambda: solve(BITS, BITS[0], 0.1, print, confidence=1.0), "confidence"),
+]
+
+
+def test_misuse_is_refused_by_name():
+    for call, word in MISUSE:
+        with pytest.raises(PolyattnError, match=word):
+            call()
