@@ -60,29 +60,22 @@ def assert_recovered(layer, result, tolerance=1e-9):
 
 def hard_families():
     """Heads that are hard to tell apart, or of very different size, and few outputs."""
-    layer = planted(6, 3, seed=9)
-    attn, value = layer.attn, layer.value
+    layer, few = planted(6, 3, seed=9), {f"{h} heads, one output": planted(6, h, 1) for h in (1, 3)}
+    (A, B, _), (V, W, _) = attn, value = layer.attn, layer.value
     sizes = np.array([1.0, 0.1, 0.01])[:, None, None]
-    lines = [np.stack([np.outer(a[0], a[1]) for a in each]) for each in (attn, value)]
-    one_way = np.stack([np.outer(v[0], value[0, 1]) for v in value])
-    arrays = {
+    families = {
         "attn of different size": (attn / sizes, value),
         "value of different size": (attn, value * sizes),
         "attn within one percent": (attn[:1] + 0.01 * attn, value),
         "multiples of the identity": (np.eye(6) * np.array([1, 2, -0.7])[:, None, None], value),
-        "opposite attn": (np.stack([attn[0], -attn[0], attn[1]]), value),
+        "opposite attn": (np.stack([A, -A, B]), value),
         "equal values": (attn, value[[0, 0, 0]]),
-        "values that cancel": (attn, np.stack([value[0], value[1], -value[0] - value[1]])),
-        "attn of rank one": (lines[0], value),
-        "values of rank one": (attn, lines[1]),
-        "values into one direction": (attn, one_way),
+        "values that cancel": (attn, np.stack([V, W, -V - W])),
+        "attn of rank one": (np.stack([np.outer(a[0], a[1]) for a in attn]), value),
+        "values into one direction": (attn, np.stack([np.outer(v[0], W[1]) for v in value])),
     }
-    found = {name: (pa.SoftmaxAttention(*each), {}) for name, each in arrays.items()}
-    found |= {f"one output, {h} heads": (planted(6, h, e=1, seed=6), {}) for h in (1, 2, 3)}
-    return found | {
-        "two outputs, 4 heads": (planted(6, 4, e=2, seed=7), {}),
-        "three dimensions, 4 heads": (planted(3, 4, e=6, seed=7), {"n_heads": 4}),
-    }
+    few |= {"4 heads, two outputs": planted(6, 4, 2, seed=7)}
+    return {name: pa.SoftmaxAttention(*each) for name, each in families.items()} | few
 
 
 # ------------------------------------------------------------------ heads
@@ -99,7 +92,7 @@ def test_heads_are_counted_and_recovered_from_few_queries(bias):
         assert result.n_queries <= d * (width + n_heads + 6) + 12 * (width + 2 * n_heads + 12)
         assert result.n_queries < 4 * n_heads * d**2 or d < 8
         assert 0 < result.validation_error < result.deviation < 1e-8
-    for bias_size in (1e-2, 10.0, 100.0) if bias else ():
+    for bias_size in (1e-2, 100.0) if bias else ():
         layer = planted(12, 3, seed=3, bias=True, bias_size=bias_size)
         assert_recovered(layer, pa.learn_from_queries(layer, bias=True), 1e-7)
 
@@ -108,7 +101,7 @@ def test_heads_are_counted_and_recovered_from_few_queries(bias):
 def boxes(draw):
     """A layer, its options, and the format of its answers."""
     bias = draw(st.booleans())
-    d, n_heads, e = (draw(st.integers(*span)) for span in ((2, 6), (1, 4), (1, 6)))
+    d, n_heads, e = (draw(st.integers(*span)) for span in ((2, 5), (1, 3), (1, 5)))
     layer = planted(
         d, n_heads, e=e, rank=draw(st.integers(1, d)), seed=draw(st.integers(0, 10**6)),
         size=10 ** draw(st.floats(-2, 2)), bias=bias, bias_size=10 ** draw(st.floats(-1, 1.5)),
@@ -120,9 +113,9 @@ def boxes(draw):
 def test_what_is_recovered_is_right(box):
     layer, bias, digits = box
     result = pa.learn_from_queries(
-        lambda X: oracle.in_format(layer(X), digits), layer.n_dims, bias=bias, max_queries=10_000
+        lambda X: oracle.in_format(layer(X), digits), layer.n_dims, bias=bias, max_queries=5_000
     )
-    assert result.n_queries <= 10_000
+    assert result.n_queries <= 5_000
     if result.outcome.name == "recovered":
         assert worst(layer, result) <= 1e-3
     elif result.outcome.ok:
@@ -134,8 +127,8 @@ def test_what_is_recovered_is_right(box):
 
 @pytest.mark.parametrize("name", hard_families())
 def test_heads_that_are_hard_to_separate(name):
-    layer, given_options = hard_families()[name]
-    assert_recovered(layer, pa.learn_from_queries(layer, **given_options), 1e-6)
+    layer = hard_families()[name]
+    assert_recovered(layer, pa.learn_from_queries(layer), 1e-6)
 
 
 def test_low_rank_takes_fewer_queries():
@@ -184,16 +177,15 @@ def test_what_biases_cannot_show_is_fixed_by_convention():
 def test_biases_that_were_not_asked_for_are_named():
     rng = np.random.default_rng(2)
     attn, value = rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 4))
-    for size in (1.0, 1e-2):
-        for digits in ("float64", "float32", "float16"):
-            biased = pa.SoftmaxAttention(attn, value * np.r_[1, 1, 1, 1, size][:, None], bias=True)
-            result = pa.learn_from_queries(lambda X, of=biased, to=digits: of(X).astype(to), 4)
-            assert result.outcome.name == "bias_needed"
-            assert "bias=True" in result.outcome.next_step
+    for size, digits in ((1.0, "float64"), (1e-2, "float16")):
+        biased = pa.SoftmaxAttention(attn, value * np.r_[1, 1, 1, 1, size][:, None], bias=True)
+        result = pa.learn_from_queries(lambda X, of=biased, to=digits: of(X).astype(to), 4)
+        assert result.outcome.name == "bias_needed"
+        assert "bias=True" in result.outcome.next_step
     # Biases of queries and keys alone leave one-token answers linear, and show otherwise.
     value[:, -1] = 0
     layer = pa.SoftmaxAttention(attn, value, bias=True)
-    assert not pa.learn_from_queries(layer, 4, max_queries=3000).recovered
+    assert not pa.learn_from_queries(layer, 4, max_queries=2000).recovered
     assert pa.learn_from_queries(layer, 4, bias=True).recovered
 
 
@@ -297,31 +289,17 @@ def test_error_bars_hold_and_are_not_idle(digits, bias):
     assert np.sqrt(np.mean(ratios**2)) > (0.03 if digits == "float64" else 0.4)
 
 
-@pytest.mark.parametrize(("tokens", "outputs"), [(2.0**-10, 2.0**30), (1.0, 1e-6), (1.0, 1e5)])
-def test_bars_have_the_units_of_the_heads(tokens, outputs):
-    layer = planted(5, 2, seed=8)
-    result = pa.learn_from_queries(
-        lambda X: oracle.in_format(outputs * layer(tokens * X), "bfloat16"), 5
-    )
-    moved = pa.SoftmaxAttention(tokens**2 * layer.attn, tokens * outputs * layer.value)
-    assert result.recovered, result.outcome
-    for error, bar in differences(moved, result):
-        ratio = np.linalg.norm(error, axis=(1, 2)) / np.linalg.norm(bar, axis=(1, 2))
-        assert np.all((0.2 < ratio) & (ratio < 3))
-
-
-@pytest.mark.parametrize("digits", ["float32", "bfloat16"])
-def test_a_box_that_computes_in_few_bits_is_recovered(digits):
+def test_a_box_that_computes_in_few_bits_is_recovered():
     """Tokens, logits, weights and values are rounded, too."""
+
+    def rounded(Y):
+        return oracle.in_format(Y, "bfloat16")
+
     layer = planted(8, 2, seed=5)
-    exact = pa.SoftmaxAttention(*(oracle.in_format(a, digits) for a in (layer.attn, layer.value)))
-    result = pa.learn_from_queries(
-        lambda X: oracle.changed_attention(exact, X, rounded=lambda Y: oracle.in_format(Y, digits)),
-        8,
-    )
+    exact = pa.SoftmaxAttention(rounded(layer.attn), rounded(layer.value))
+    result = pa.learn_from_queries(lambda X: oracle.changed_attention(exact, X, rounded=rounded), 8)
     assert result.recovered, result.outcome
-    parts = differences(exact, result)
-    within = np.concatenate([(np.abs(e) < 1.96 * bar).ravel() for e, bar in parts])
+    within = [(np.abs(e) < 1.96 * bar).mean() for e, bar in differences(exact, result)]
     assert np.mean(within) > 0.8
     assert worst(exact, result) < 3 * result.doubt
 
@@ -376,17 +354,14 @@ def layer():
 
 
 def test_random_state_decides_everything(layer):
-    first, second, other = (pa.learn_from_queries(layer, random_state=s) for s in (3, 3, 4))
-    assert first.layer == second.layer
-    assert first.n_queries == second.n_queries
-    assert first.layer != other.layer
     rng = np.random.default_rng(3)
-    drawn, later = (pa.learn_from_queries(layer, random_state=rng) for _ in range(2))
+    first, same, other, drawn, later, any_one = (
+        pa.learn_from_queries(layer, random_state=state) for state in (3, 3, 4, rng, rng, None)
+    )
+    assert (first.layer, first.n_queries) == (same.layer, same.n_queries)
     assert drawn.layer == first.layer
-    assert later.layer != first.layer
-    one, two = (pa.learn_from_queries(layer, random_state=None) for _ in range(2))
-    assert one.recovered
-    assert one.layer != two.layer
+    assert all(first.layer != each.layer for each in (other, later, any_one))
+    assert any_one.recovered
 
 
 def test_batches_and_time_enough_change_nothing_and_calls_are_reported(layer):
@@ -414,7 +389,7 @@ def knows_the_sum(result, layer):
 
 def test_a_budget_ends_the_run_with_what_was_learned(layer):
     whole = pa.learn_from_queries(layer, 6)
-    for budget in (1, 20, 40, 100, 150, 200, 240):
+    for budget in (1, 40, 100, 150, 240):
         result = pa.learn_from_queries(layer, 6, max_queries=budget)
         assert (result.outcome.name, result.recovered) == ("budget", False)
         assert result.n_queries <= budget
@@ -498,13 +473,13 @@ def test_errors_of_the_oracle_are_kept_and_told(layer, tmp_path):
     pa.save(result, tmp_path / "file")
     assert pa.load(tmp_path / "file").error == result.error_text
     # Before any answer nothing is lost: it is raised, with its cause.
-    for cause in (fail, lambda answer: {}["tokens"]):
+    for cause in (fail, lambda _: {}["tokens"]):
         with pytest.raises(InvalidInput, match=r"(RuntimeError|KeyError).*\(\d+, 1, 6\)") as raised:
             pa.learn_from_queries(After(layer, 0, cause), 6)
         assert isinstance(raised.value.__cause__, RuntimeError | KeyError)
 
 
-@pytest.mark.parametrize("n_calls", [0, 3, 12, 40])
+@pytest.mark.parametrize("n_calls", [3, 40])
 def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
     answered = []
 
@@ -524,23 +499,24 @@ def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
     assert (result.layer is None) == (len(answered) < 10)
 
 
-UNUSABLE = {
-    "no axes": lambda X: np.zeros(len(X)),
-    "one axis": lambda X: np.zeros((len(X), 3)),
-    "more sequences": lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
-    "no outputs": lambda X: np.zeros((len(X), X.shape[1], 0)),
-    "NaN": lambda X: np.full((len(X), X.shape[1], 3), np.nan),
-    "last row alone": lambda X: X[:, -1],
-}
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda X: np.zeros(len(X)),
+        lambda X: np.zeros((len(X), 3)),
+        lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
+        lambda X: np.zeros((len(X), X.shape[1], 0)),
+        lambda X: np.full((len(X), X.shape[1], 3), np.nan),
+        lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
+        lambda _: None,
+    ],
+)
+def test_answers_that_cannot_be_used_are_refused(answer):
+    with pytest.raises((InvalidInput, InvalidType), match="oracle"):
+        pa.learn_from_queries(answer, 4)
 
 
 def test_misuse_names_its_argument(layer):
-    for wrong in UNUSABLE.values():
-        with pytest.raises(InvalidInput, match="oracle"):
-            pa.learn_from_queries(wrong, 4)
-    for wrong in (lambda _X: None, lambda X: np.zeros((*X.shape[:2], 2)) * 1j):
-        with pytest.raises(InvalidType):
-            pa.learn_from_queries(wrong, 4)
     for name, wrong in (
         ("n_dims", 0), ("n_dims", 2.5), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"),
         ("max_seconds", 0), ("max_queries", 0), ("batch_size", 0), ("random_state", -1),
