@@ -240,6 +240,7 @@ def test_attention_of_any_size_is_recovered(factor):
     restored = pa.SoftmaxAttention(result.layer.attn / factor, result.layer.value)
     match = pa.match_heads(restored, layer)
     assert max(match.worst_attn, match.worst_value) < 1e-9
+    assert 1e-18 < np.linalg.norm(result.attn_error / factor) < 1e-9
 
 
 def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
@@ -338,9 +339,9 @@ def test_figures_are_those_of_the_held_out_sequences():
     result = pa.learn_from_queries(box, 5)
     assert [X.shape[1] for X in calls[-6:]] == [2, 3, 5, 9, 64, 256]
     assert sum(map(len, calls)) == result.n_queries == result.phases[-1].figures["n_queries"]
-    left, size = (np.sqrt(sum(np.sum(part[:, -1] ** 2) for part in parts)) for parts in zip(
-        *((layer(X) - result.layer(X), layer(X)) for X in calls[-6:-2]), strict=True))  # fmt: skip
-    assert result.validation_error == pytest.approx(left / size, rel=0.1)
+    held_out = [(layer(X) - result.layer(X), layer(X)) for X in calls[-6:-2]]
+    power = np.sum([[np.sum(each[:, -1] ** 2) for each in pair] for pair in held_out], axis=0)
+    assert result.validation_error == pytest.approx(np.sqrt(power[0] / power[1]), rel=0.1)
     assert result.validation_error < result.deviation < 1e-3
 
 
@@ -495,8 +496,8 @@ def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
     assert result.error is None
     assert result.n_queries == sum(answered)
     assert len(answered) <= n_calls + 1
-    assert result.layer is None or knows_the_sum(result, layer)
-    assert (result.layer is None) == (len(answered) < 10)
+    # One-token sequences come first, and give the sum of the values.
+    assert len(answered) < 12 if result.layer is None else knows_the_sum(result, layer)
 
 
 @pytest.mark.parametrize(
