@@ -186,7 +186,7 @@ BITS = [f"{kind}, bfloat16" for kind in ("square of the token", "gate", "residua
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SEEN, *MORE, *FORGETFUL, *BITS])
 def test_no_claim_about_a_box_of_any_size_is_wrong_by_more_than_its_bars(kind):
-    for size in (1e-12, 1e-9, 1e-4, 1e-2, 1e-1, 5.0):
+    for size in (1e-12, 1e-9, 1e-4, 1e-2, 1e-1):
         examine(lambda s=size: made(kind, s))
 
 

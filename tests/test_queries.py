@@ -532,11 +532,11 @@ def test_misuse_names_its_argument(layer):
         pa.learn_from_queries(planted(6, 2, e=3), residual=True)
 
 
+WIDE = [(64, 8, 64, False, "float64"), (384, 12, 32, True, "float32")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("digits", ["float64", "float32"])
-@pytest.mark.parametrize(
-    ("d", "n_heads", "rank", "bias"), [(64, 8, 64, False), (384, 12, 32, True)]
-)
+@pytest.mark.parametrize(("d", "n_heads", "rank", "bias", "digits"), WIDE)
 def test_layers_of_real_width_are_recovered(d, n_heads, rank, bias, digits):
     layer = planted(d, n_heads, rank=rank, bias=bias, seed=15)
     result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
