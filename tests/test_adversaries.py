@@ -55,9 +55,7 @@ SEEN = {
     "bias not asked for": biased,
 }
 MORE = {
-    "square of the answer": lambda X, s: LAYER(X) + s * LAYER(X) ** 2,
     "steps of the answers": lambda X, s: np.rint(LAYER(X) / s) * s,
-    "steps of the tokens": lambda X, s: LAYER(np.rint(X / s) * s),
     "normalised partly": lambda X, s: LAYER((1 - s) * X + s * normalised(X, "rms_norm", 1e-12)),
     "residual": lambda X, s: LAYER(X) + s * X,
     "bounded logits": logits(lambda Z, _X, s: np.tanh(s * Z) / s),
@@ -217,21 +215,9 @@ def masked(seen):
     return lambda X, *given: changed_attention(LAYER, X, seen(behind(X.shape[1]), *given))
 
 
-def largest(X, k):
-    def kept(Z, _X):
-        return np.where(np.sort(Z, axis=2)[:, :, -k:][:, :, :1] <= Z, Z, -np.inf)
-
-    return changed_attention(LAYER, X, logits=kept)
-
-
 def cooled(X, after, power):
     factor = (max(X.shape[1], after) / after) ** power
     return changed_attention(LAYER, X, logits=lambda Z, _X: Z * factor)
-
-
-def farther(X, after, slope):
-    change = lambda Z, _X: Z - slope * np.maximum(far(Z) - after, 0)  # noqa: E731
-    return changed_attention(LAYER, X, logits=change)
 
 
 def first(o):
@@ -248,9 +234,7 @@ LIMITS = {
     "first tokens": (masked(lambda o, n: (first(o) < n) & (o < len(o))), [(10,), (128,)]),
     "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (first(o) == len(o) - 1)[:, None]),
                     [(12,), (70,)]),
-    "largest": (largest, [(10,), (12,), (32,)]),
     "cooled": (cooled, [(16, 0.5), (10, 1.0), (100, 0.2)]),
-    "farther": (farther, [(9, 0.1), (16, 1.0), (40, 0.01)]),
     "more terms": (lambda X, n, s: LAYER(X) + s * (X.shape[1] > n) * X.mean(axis=1)[:, None],
                    [(9, 1.0), (9, 1e-2), (32, 1e-4)]),
 }  # fmt: skip

@@ -84,7 +84,7 @@ FAILURES = {
 def test_plain_failures_get_no_hint(name):
     for mode in ("full",) if name == "too few heads" else ("full", "causal"):
         assert said(X, FAILURES[name](X), mode=mode) == []
-    for shape in ((40, 2, 1), (60, 3, 1), (12, 6, 2)) if name == "noise" else ():
+    for shape in ((40, 2, 1), (12, 6, 2)) if name == "noise" else ():
         narrow = np.random.default_rng(3).standard_normal(shape)
         for Y in (FAILURES[name](narrow), np.abs(narrow)):
             assert said(narrow, Y) == []
