@@ -293,6 +293,7 @@ NOTHING = {
     "positions in answers": lambda X: LAYER(X) + 1e-6 * places[: X.shape[1]],
     "norm afterwards": lambda X: oracle.normalised(X + LAYER(X), "layer_norm"),
     "squashed": lambda X: np.tanh(1e-6 * LAYER(X)) / 1e-6,
+    "squashed, float32": lambda X: (np.tanh(1e-3 * LAYER(X)) / 1e-3).astype(np.float32),
     "bent": lambda X: LAYER(X) + 1e-5 * np.tanh(LAYER(X)),
     "another eps": lambda X: LAYER(X / (np.sqrt(np.mean(X**2, axis=2, keepdims=True)) + 1e-4)),
 }

@@ -9,6 +9,7 @@ from scipy.special import expit
 from oracle import in_format
 from polyattn.softmax.queries.error_bars import HeadEquations
 from polyattn.softmax.queries.precision import AnswerNoise, in_units, significant_bits, token_unit
+from polyattn.softmax.queries.raw_answers import RawAnswers
 
 pytestmark = pytest.mark.kernel
 
@@ -75,3 +76,16 @@ def test_propagated_errors_are_those_of_repeated_noise():
     step = HeadEquations(design, a, C, weight).step(np.vstack([noise, np.zeros((1, 4))]))
     np.testing.assert_allclose(slow[0] - a, step[0], atol=1e-9)
     np.testing.assert_allclose(slow[1] - C, step[1], atol=1e-9)
+
+
+def test_equal_answers_to_multiples_of_one_token_are_no_bound():
+    """Behind a normalisation large tokens of several sizes have the same answers."""
+    raw, rng = RawAnswers(), np.random.default_rng(0)
+    token = rng.standard_normal((1, 1, 6))
+    for size in 2.0 ** np.arange(8):
+        for sign in (1, -1):
+            raw.add(sign * size * token, np.array([[sign * 2.0, 1.0]]))
+    assert raw.bound is None
+    for other in rng.standard_normal((8, 1, 1, 6)):
+        raw.add(other, np.array([[np.sign(other[0, 0, 0]) * 2.0, 2.0]]))
+    assert raw.bound == 2.0
