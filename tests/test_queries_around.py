@@ -331,3 +331,14 @@ def test_clipped_answers_are_named_with_their_bound(kind):
     far = pa.learn_from_queries(lambda X: np.clip(LAYER(X), -1e3, 1e3), 6)
     assert far.recovered
     assert worst_plain(far.layer, LAYER) < 1e-8
+
+
+def test_a_small_change_in_the_middle_of_the_run_is_noticed():
+    """So small that held-out sequences do not show it: queries of the beginning do."""
+    calls = []
+
+    def drifting(X):
+        calls.append(1)
+        return LAYER(X) * (1 + 1e-10 * (len(calls) > 25))
+
+    assert pa.learn_from_queries(drifting, 6).outcome.name == "stateful"
