@@ -1161,3 +1161,51 @@ def head_errors(found: Any, planted: Any) -> tuple[list[int], NDArray, NDArray]:
 
     order = list(min(permutations(range(n_heads)), key=lambda o: relative(o, "attn").max()))
     return order, relative(order, "attn"), relative(order, "value")
+# ------------------------------------------------------------------ black boxes around attention
+
+
+def changed_attention(
+    layer: Any,
+    X: NDArray,
+    seen: NDArray | None = None,
+    logits: Callable[[NDArray, NDArray], NDArray] = lambda Z, _X: Z,
+    shares: Callable[[NDArray], NDArray] = lambda P: P,
+    rounded: Callable[[NDArray], NDArray] = lambda Y: Y,
+) -> NDArray:
+    """softmax(X A X^T) X V of sequences X (B, n, d), with changes of what lies between.
+
+    seen : (n, n), which tokens s the token t attends to; logits : of Z (B, n, n) and X; shares :
+    of the weights (B, n, n); rounded : every number that is computed
+    """
+    X, outputs = rounded(X), 0
+    for A, V in zip(layer.attn, layer.value, strict=True):
+        Z = rounded(logits(rounded(X @ A) @ X.transpose(0, 2, 1), X))
+        Z = Z if seen is None else np.where(seen, Z, -np.inf)
+        E = np.exp(Z - Z.max(axis=2, keepdims=True))
+        P = rounded(shares(E / E.sum(axis=2, keepdims=True)))
+        outputs = outputs + rounded(P @ rounded(X @ V))
+    return rounded(outputs)
+
+
+def behind(n: int) -> NDArray[np.int_]:
+    """How far token s stands before token t, (t, s)."""
+    return np.subtract.outer(np.arange(n), np.arange(n))
+
+
+def normalised(X: NDArray, kind: str | None, eps: float | None = None) -> NDArray:
+    """Tokens (.., d) as transformers normalise them: "layer_norm", "rms_norm" or None."""
+    if kind is None:
+        return X
+    if kind == "layer_norm":
+        X = X - X.mean(axis=-1, keepdims=True)
+    eps = {"layer_norm": 1e-5, "rms_norm": 1e-6}[kind] if eps is None else eps
+    return X / np.sqrt(np.mean(X**2, axis=-1, keepdims=True) + eps)
+
+
+def in_format(Y: NDArray, name: str) -> NDArray:
+    """Numbers rounded to float64, float32, float16, or to bfloat16 in an array of float32."""
+    if name != "bfloat16":
+        return np.asarray(Y).astype(name)
+    bits = np.ascontiguousarray(Y, np.float32).view(np.uint32)
+    rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
+    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)

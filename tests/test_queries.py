@@ -1,0 +1,544 @@
+"""learn_from_queries: heads recovered from a black box, their error bars, budgets and failures."""
+
+from __future__ import annotations
+
+import signal
+from time import sleep
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import polyattn as pa
+from polyattn.errors import InvalidInput, InvalidType
+
+FORMATS = {"float64": 1e-11, "float32": 1e-5, "float16": 0.05, "bfloat16": 0.05}
+
+
+def planted(d, n_heads, e=None, rank=None, seed=0, size=1.0, bias=False, bias_size=1.0):
+    """Random heads whose logits are of order ``size`` for tokens of norm one or two."""
+    rng = np.random.default_rng([seed, d, n_heads])
+    rows, e, rank = d + bias, e or d, rank or d
+    left, right = rng.standard_normal((2, n_heads, rows, rank))
+    attn = size * left @ right.transpose(0, 2, 1) / np.sqrt(rank * rows)
+    into, out = rng.standard_normal((n_heads, rows, rank)), rng.standard_normal((n_heads, rank, e))
+    value = into @ out / np.sqrt(rank * rows)
+    if bias:
+        attn[:, -1] *= bias_size
+        value[:, -1] *= bias_size
+    return pa.SoftmaxAttention(attn, value, bias=bias)
+
+
+def differences(layer, result):
+    """(error, bars or None) of attn and of value in the order of the layer; of what can be seen."""
+    d, found = layer.n_dims, result.layer
+    assert found.n_heads == layer.n_heads, str(result.outcome)
+    order = pa.match_heads(found, layer).order
+    parts = []
+    for name, cut in (("attn", np.s_[:, :, :d]), ("value", np.s_[:, :d])):
+        bars = getattr(result, f"{name}_error")
+        error = (getattr(found, name)[order] - getattr(layer, name))[cut]
+        parts.append((error, None if bars is None else bars[order][cut]))
+    return parts
+
+
+def worst(layer, result):
+    """The largest error of a head, relative to its size."""
+    of_attn, of_value = (np.linalg.norm(e, axis=(1, 2)) for e, _ in differences(layer, result))
+    d = layer.n_dims
+    sizes = [np.linalg.norm(each, axis=(1, 2)) for each in (layer.attn[:, :, :d], layer.value)]
+    return max(np.max(of_attn / sizes[0]), np.max(of_value / sizes[1]))
+
+
+def assert_recovered(layer, result, tolerance=1e-9):
+    assert result.outcome.name == "recovered", str(result.outcome)
+    assert result.recovered
+    assert worst(layer, result) <= tolerance
+
+
+def hard_families():
+    """Heads that are hard to tell apart, or of very different size, and few outputs."""
+    layer, few = planted(6, 3, seed=9), {f"{h} heads, one output": planted(6, h, 1) for h in (1, 3)}
+    (A, B, _), (V, W, _) = attn, value = layer.attn, layer.value
+    sizes = np.array([1.0, 0.1, 0.01])[:, None, None]
+    families = {
+        "attn of different size": (attn / sizes, value),
+        "value of different size": (attn, value * sizes),
+        "attn within one percent": (attn[:1] + 0.01 * attn, value),
+        "multiples of the identity": (np.eye(6) * np.array([1, 2, -0.7])[:, None, None], value),
+        "opposite attn": (np.stack([A, -A, B]), value),
+        "equal values": (attn, value[[0, 0, 0]]),
+        "values that cancel": (attn, np.stack([V, W, -V - W])),
+        "attn of rank one": (np.stack([np.outer(a[0], a[1]) for a in attn]), value),
+        "values into one direction": (attn, np.stack([np.outer(v[0], W[1]) for v in value])),
+    }
+    few |= {"4 heads, two outputs": planted(6, 4, 2, seed=7)}
+    return {name: pa.SoftmaxAttention(*each) for name, each in families.items()} | few
+
+
+# ------------------------------------------------------------------ heads
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_heads_are_counted_and_recovered_from_few_queries(bias):
+    for d, n_heads in ((8, 3), (32, 6) if not bias else (16, 4), (5, 5), (2, 1), (1, 1)):
+        layer = planted(d, n_heads, bias=bias, seed=1)
+        result = pa.learn_from_queries(layer, d, bias=bias)
+        assert_recovered(layer, result)
+        # The documented number of queries, with what the checks take.
+        width = d + bias
+        assert result.n_queries <= d * (width + n_heads + 6) + 12 * (width + 2 * n_heads + 12)
+        assert result.n_queries < 4 * n_heads * d**2 or d < 8
+        assert 0 < result.validation_error < result.deviation < 1e-8
+    for bias_size in (1e-2, 100.0) if bias else ():
+        layer = planted(12, 3, seed=3, bias=True, bias_size=bias_size)
+        assert_recovered(layer, pa.learn_from_queries(layer, bias=True), 1e-7)
+
+
+@st.composite
+def boxes(draw):
+    """A layer, its options, and the format of its answers."""
+    bias = draw(st.booleans())
+    d, n_heads, e = (draw(st.integers(*span)) for span in ((2, 5), (1, 3), (1, 5)))
+    layer = planted(
+        d, n_heads, e=e, rank=draw(st.integers(1, d)), seed=draw(st.integers(0, 10**6)),
+        size=10 ** draw(st.floats(-2, 2)), bias=bias, bias_size=10 ** draw(st.floats(-1, 1.5)),
+    )  # fmt: skip
+    return layer, bias, draw(st.sampled_from(["float64", "float64", "float32", "bfloat16"]))
+
+
+@given(boxes())
+def test_what_is_recovered_is_right(box):
+    layer, bias, digits = box
+    result = pa.learn_from_queries(
+        lambda X: oracle.in_format(layer(X), digits), layer.n_dims, bias=bias, max_queries=5_000
+    )
+    assert result.n_queries <= 5_000
+    if result.outcome.name == "recovered":
+        assert worst(layer, result) <= 1e-3
+    elif result.outcome.ok:
+        assert result.outcome.name == "recovered_to_precision"
+        assert worst(layer, result) <= 5 * result.doubt
+    else:
+        assert not result.recovered
+
+
+@pytest.mark.parametrize("name", hard_families())
+def test_heads_that_are_hard_to_separate(name):
+    layer = hard_families()[name]
+    assert_recovered(layer, pa.learn_from_queries(layer), 1e-6)
+
+
+def test_low_rank_takes_fewer_queries():
+    full, low = (planted(48, 1, rank=rank, seed=8) for rank in (48, 3))
+    of_full, of_low = (pa.learn_from_queries(layer) for layer in (full, low))
+    assert_recovered(full, of_full)
+    assert_recovered(low, of_low)
+    assert of_low.n_queries < of_full.n_queries / 1.5
+
+
+def test_equal_heads_are_merged_and_empty_ones_left_out():
+    layer = planted(8, 2, seed=10)
+    V, W = layer.value
+    given_layer = pa.SoftmaxAttention(layer.attn[[0, 0, 1, 1]], np.stack([V, W, W, 0 * V]))
+    merged = pa.SoftmaxAttention(layer.attn, np.stack([V + W, W]))
+    assert_recovered(merged, pa.learn_from_queries(given_layer))
+
+
+@pytest.mark.parametrize("mode", ["full", "causal"])
+def test_attention_without_effect_is_one_head(mode):
+    value = planted(4, 2, seed=11).value
+    flat = pa.SoftmaxAttention(np.zeros((2, 4, 4)), value, mode)
+    result = pa.learn_from_queries(flat)
+    assert (result.recovered, result.n_heads, result.layer.mode) == (True, 1, mode)
+    np.testing.assert_array_equal(result.layer.attn, 0)
+    np.testing.assert_allclose(result.layer.value[0], value.sum(axis=0), atol=1e-12)
+    # Nothing tells the modes of a layer apart that answers nothing.
+    silent = pa.learn_from_queries(lambda X: np.zeros((*X.shape[:2], 2)), 4)
+    assert (silent.recovered, silent.layer.mode) == (True, "full")
+    np.testing.assert_array_equal(silent.layer.value, 0)
+
+
+def test_what_biases_cannot_show_is_fixed_by_convention():
+    layer = planted(6, 2, seed=4, bias=True)
+    result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), "float32"), 6, bias=True)
+    found, (b, shown) = result.layer, (each[:, -1].sum(axis=0) for each in
+                                       (layer.value, result.layer.value))  # fmt: skip
+    np.testing.assert_array_equal(found.attn[:, :, -1], 0)
+    np.testing.assert_array_equal(found.value[0, -1], found.value[1, -1])
+    # The bar of each share is that of the sum, halved; what is fixed has none.
+    assert np.all(np.abs(b - shown) < 10 * result.value_error[0, -1])
+    assert np.all(result.value_error > 0)
+    np.testing.assert_array_equal(result.attn_error[:, :, -1], 0)
+
+
+def test_biases_that_were_not_asked_for_are_named():
+    rng = np.random.default_rng(2)
+    attn, value = rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 4))
+    for size, digits in ((1.0, "float64"), (1e-2, "float16")):
+        biased = pa.SoftmaxAttention(attn, value * np.r_[1, 1, 1, 1, size][:, None], bias=True)
+        result = pa.learn_from_queries(lambda X, of=biased, to=digits: of(X).astype(to), 4)
+        assert result.outcome.name == "bias_needed"
+        assert "bias=True" in result.outcome.next_step
+    # Biases of queries and keys alone leave one-token answers linear, and show otherwise.
+    value[:, -1] = 0
+    layer = pa.SoftmaxAttention(attn, value, bias=True)
+    assert not pa.learn_from_queries(layer, 4, max_queries=2000).recovered
+    assert pa.learn_from_queries(layer, 4, bias=True).recovered
+
+
+@pytest.mark.parametrize("given_number", [1, 2, 4, 12])
+def test_another_number_of_heads_is_an_outcome(given_number):
+    layer = planted(6, 3, seed=12)
+    result = pa.learn_from_queries(layer, n_heads=given_number)
+    assert result.outcome.name == "other_number_of_heads"
+    assert not result.recovered
+    assert result.n_heads == 3
+    right, counted, unknown = (pa.learn_from_queries(layer, n_heads=n) for n in (3, "auto", None))
+    assert right.recovered
+    assert counted.layer == unknown.layer == right.layer
+
+
+def test_heads_that_nearly_agree_are_not_called_one():
+    for seed in (294, 932, 1570):
+        rng = np.random.default_rng(seed)
+        d, n_heads, e = (int(rng.integers(*span)) for span in ((2, 6), (1, 4), (1, 5)))
+        attn = rng.standard_normal((n_heads, d, d)) / np.sqrt(d)
+        value = rng.standard_normal((n_heads, d, e))
+        attn[1] = attn[0] + 10.0 ** rng.uniform(-9, -1) * attn[1]
+        result = pa.learn_from_queries(
+            pa.SoftmaxAttention(attn, value), random_state=seed, max_queries=20_000
+        )
+        assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
+
+
+# ------------------------------------------------------------------ sizes and units
+
+
+@pytest.mark.parametrize("power", [-900, -500, -30, 30, 500, 900])
+def test_units_of_outputs_move_values_alone(power):
+    """By powers of two nothing is rounded: all figures are the same, those with units moved."""
+    layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**power
+    plain = pa.learn_from_queries(layer)
+    scaled = pa.learn_from_queries(pa.SoftmaxAttention(layer.attn, factor * layer.value))
+    assert_recovered(layer, plain)
+    np.testing.assert_array_equal(scaled.layer.attn, plain.layer.attn)
+    np.testing.assert_array_equal(scaled.attn_error, plain.attn_error)
+    np.testing.assert_allclose(scaled.layer.value / factor, plain.layer.value, rtol=1e-15)
+    np.testing.assert_allclose(scaled.value_error / factor, plain.value_error, rtol=1e-12)
+    assert scaled.noise / factor == pytest.approx(plain.noise)
+    assert scaled.deviation == pytest.approx(plain.deviation)
+
+
+@pytest.mark.parametrize("factor", [1e-250, 1e-100, 1e-40, 1e-20, 1e-6, 1e6])
+def test_attention_of_any_size_is_recovered(factor):
+    layer = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0)
+    result = pa.learn_from_queries(pa.SoftmaxAttention(factor * layer.attn, layer.value))
+    assert result.recovered, result.outcome
+    restored = pa.SoftmaxAttention(result.layer.attn / factor, result.layer.value)
+    match = pa.match_heads(restored, layer)
+    assert max(match.worst_attn, match.worst_value) < 1e-9
+    assert 1e-18 < np.linalg.norm(result.attn_error / factor) < 1e-9
+
+
+def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
+    """Attention of 1e-40 acts on tokens that this black box refuses; beside a constant, on none."""
+    layer = pa.data.random_softmax_layer(4, 2, n_heads=2, random_state=0)
+    small = pa.SoftmaxAttention(1e-40 * layer.attn, layer.value)
+
+    def narrow(X):
+        if np.abs(X).max() > 1e15:
+            raise OverflowError("too large")
+        return small(X)
+
+    result = pa.learn_from_queries(narrow, 4)
+    assert result.outcome.name == "recovered_on_these_inputs"
+    assert not result.recovered
+    biased = pa.SoftmaxAttention(1e-40 * layer.attn, layer.value, bias=True)
+    assert pa.learn_from_queries(biased, bias=True).outcome.name == "saturated"
+
+
+# ------------------------------------------------------------------ rounding, noise, error bars
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("digits", FORMATS)
+def test_error_bars_hold_and_are_not_idle(digits, bias):
+    """Nominal 95 % intervals hold more than 90 % of the entries, over several layers."""
+    ratios = []
+    for seed, (d, n_heads) in enumerate([(4, 2), (8, 3), (12, 3)]):
+        layer = planted(d, n_heads, bias=bias, seed=seed)
+        result = pa.learn_from_queries(
+            lambda X, of=layer: oracle.in_format(of(X), digits), d, bias=bias
+        )
+        exact = digits in ("float64", "float32")
+        assert result.outcome.name == ("recovered" if exact else "recovered_to_precision")
+        parts = differences(layer, result)
+        assert max(np.max(np.linalg.norm(e, axis=(1, 2)) / np.linalg.norm(bar, axis=(1, 2)))
+                   for e, bar in parts) < 3  # fmt: skip
+        ratios.append(np.concatenate([(e / bar).ravel() for e, bar in parts]))
+        relative = [np.linalg.norm(bars, axis=(1, 2)) / np.linalg.norm(heads, axis=(1, 2))
+                    for bars, heads in ((result.attn_error, result.layer.attn),
+                                        (result.value_error, result.layer.value))]  # fmt: skip
+        assert result.doubt == pytest.approx(np.max(relative))
+        assert result.doubt <= FORMATS[digits]
+    ratios = np.concatenate(ratios)
+    assert np.mean(np.abs(ratios) < 1.96) > 0.9
+    # Bars of exact answers are six times what independent roundings give.
+    assert np.sqrt(np.mean(ratios**2)) > (0.03 if digits == "float64" else 0.4)
+
+
+def test_a_box_that_computes_in_few_bits_is_recovered():
+    """Tokens, logits, weights and values are rounded, too."""
+
+    def rounded(Y):
+        return oracle.in_format(Y, "bfloat16")
+
+    layer = planted(8, 2, seed=5)
+    exact = pa.SoftmaxAttention(rounded(layer.attn), rounded(layer.value))
+    result = pa.learn_from_queries(lambda X: oracle.changed_attention(exact, X, rounded=rounded), 8)
+    assert result.recovered, result.outcome
+    within = [(np.abs(e) < 1.96 * bar).mean() for e, bar in differences(exact, result)]
+    assert np.mean(within) > 0.8
+    assert worst(exact, result) < 3 * result.doubt
+
+
+def test_noise_is_measured_averaged_and_no_recovery():
+    layer, rng = planted(6, 2, seed=6), np.random.default_rng(0)
+
+    def noisy(X, size=1e-3, unit=1.0):
+        outputs = layer(X)
+        return unit * (outputs + size * rng.standard_normal(outputs.shape))
+
+    result = pa.learn_from_queries(noisy, 6)
+    assert result.outcome.name == "not_deterministic"
+    assert not result.recovered
+    ratios = np.concatenate([(e / bar).ravel() for e, bar in differences(layer, result)])
+    assert np.mean(np.abs(ratios) < 1.96) > 0.9
+    assert 0.4 < np.sqrt(np.mean(ratios**2)) < 1.5
+    # More queries leave smaller errors.
+    assert pa.learn_from_queries(noisy, 6, max_queries=900).doubt > 1.3 * result.doubt
+    for unit in (1e-200, 1e6, 1e200):
+        few = pa.learn_from_queries(lambda X, u=unit: noisy(X, 1e-7, u), 6, max_queries=300)
+        assert 0.5e-7 < few.noise / unit < 5e-7
+        assert not few.recovered
+    for size in (0.05, 1.0):
+        hidden = pa.learn_from_queries(lambda X, s=size: noisy(X, s), 6, max_queries=8000)
+        assert hidden.outcome.name in ("not_deterministic", "budget")
+
+
+def test_figures_are_those_of_the_held_out_sequences():
+    layer, calls = planted(5, 2, seed=16), []
+
+    def box(X):
+        calls.append(X.copy())
+        return layer(X).astype(np.float32)
+
+    result = pa.learn_from_queries(box, 5)
+    assert [X.shape[1] for X in calls[-6:]] == [2, 3, 5, 9, 64, 256]
+    assert sum(map(len, calls)) == result.n_queries == result.phases[-1].figures["n_queries"]
+    held_out = [(layer(X) - result.layer(X), layer(X)) for X in calls[-6:-2]]
+    power = np.sum([[np.sum(each[:, -1] ** 2) for each in pair] for pair in held_out], axis=0)
+    assert result.validation_error == pytest.approx(np.sqrt(power[0] / power[1]), rel=0.1)
+    assert result.validation_error < result.deviation < 1e-3
+
+
+# ------------------------------------------------------------------ options and endings
+
+
+@pytest.fixture
+def layer():
+    rng = np.random.default_rng(0)
+    return pa.SoftmaxAttention(*rng.standard_normal((2, 2, 6, 6)) / 2)
+
+
+def test_random_state_decides_everything(layer):
+    rng = np.random.default_rng(3)
+    first, same, other, drawn, later, any_one = (
+        pa.learn_from_queries(layer, random_state=state) for state in (3, 3, 4, rng, rng, None)
+    )
+    assert (first.layer, first.n_queries) == (same.layer, same.n_queries)
+    assert drawn.layer == first.layer
+    assert all(first.layer != each.layer for each in (other, later, any_one))
+    assert any_one.recovered
+
+
+def test_batches_and_time_enough_change_nothing_and_calls_are_reported(layer):
+    sizes, steps = [], []
+
+    def watched(X):
+        sizes.append(len(X))
+        return layer(X)
+
+    whole = pa.learn_from_queries(layer, max_seconds=1e9)
+    result = pa.learn_from_queries(watched, 6, batch_size=7, callback=lambda *s: steps.append(s))
+    assert result.recovered
+    assert max(sizes) <= 7
+    assert sum(sizes) == result.n_queries
+    np.testing.assert_allclose(result.layer.attn, whole.layer.attn, atol=1e-10)
+    phases, n_heads, counts = zip(*steps, strict=True)
+    assert list(dict.fromkeys(phases)) == [phase.name for phase in result.phases]
+    assert list(dict.fromkeys(n_heads)) == [0, 1, 2]
+    assert list(counts) == list(np.cumsum(sizes))
+
+
+def knows_the_sum(result, layer):
+    return np.allclose(result.layer.value.sum(axis=0), layer.value.sum(axis=0))
+
+
+def test_a_budget_ends_the_run_with_what_was_learned(layer):
+    whole = pa.learn_from_queries(layer, 6)
+    for budget in (1, 40, 100, 150, 240):
+        result = pa.learn_from_queries(layer, 6, max_queries=budget)
+        assert (result.outcome.name, result.recovered) == ("budget", False)
+        assert result.n_queries <= budget
+        assert "max_queries" in str(result.outcome)
+        assert result.validation_error is None
+        assert result.attn_error is None
+        assert (result.layer is None) == (budget < 50)
+        assert result.layer is None or knows_the_sum(result, layer)
+        assert result.layer is None or result.layer.mode == "last"
+    with pytest.raises(InvalidInput):
+        pa.learn_from_queries(layer, 6, max_queries=1).predict(np.ones((2, 3, 6)))
+    # The last six queries are of 64 and 256 tokens; without them the layer is known, and shorter.
+    checked = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 1)
+    assert checked.recovered
+    assert "64" in checked.outcome.sentence
+    almost = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 7)
+    assert almost.outcome.name == "budget"
+    np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
+    exact = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries)
+    assert exact.layer == whole.layer
+
+
+class After:
+    """A layer that, after some sequences, does something else."""
+
+    def __init__(self, layer, n_queries, then):
+        self.layer, self.left, self.then = layer, n_queries, then
+
+    def __call__(self, X):
+        self.left -= len(X)
+        return self.layer(X) if self.left >= 0 else self.then(self.layer(X))
+
+
+def fail(_answer):
+    raise RuntimeError("the line is dead " + "\x1b" + "!" * 300_000)
+
+
+def signalled(answer):
+    signal.raise_signal(signal.SIGINT)
+    return answer
+
+
+def spoiled(answer):
+    answer[0, -1, 0] = np.nan
+    return answer
+
+
+ENDINGS = {
+    "fails": (fail, "oracle_failed"),
+    "spoils": (spoiled, "oracle_failed"),
+    "another shape": (lambda answer: answer[:, :, :2], "oracle_failed"),
+    "interrupted": (signalled, "interrupted"),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_was_learned_survives_whatever_ends_the_run(layer, name):
+    then, outcome = ENDINGS[name]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for n_queries in (60, 130, 200, 240):
+            result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=8)
+            assert (result.outcome.name, result.recovered) == (outcome, False)
+            assert knows_the_sum(result, layer)
+            assert n_queries - 8 <= result.n_queries <= n_queries + 8
+            assert result.error is not None
+        if outcome == "interrupted":
+            for n_queries in (0, 3, 30):
+                result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=4)
+                assert result.outcome.name == "interrupted"
+                assert result.layer is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_errors_of_the_oracle_are_kept_and_told(layer, tmp_path):
+    result = pa.learn_from_queries(After(layer, 100, fail), 6)
+    assert isinstance(result.error, RuntimeError)
+    assert result.error_text.startswith("RuntimeError: the line is dead \\x1b!!!")
+    assert max(len(result.error_text), len(result.outcome.sentence)) < 5000
+    pa.save(result, tmp_path / "file")
+    assert pa.load(tmp_path / "file").error == result.error_text
+    # Before any answer nothing is lost: it is raised, with its cause.
+    for cause in (fail, lambda _: {}["tokens"]):
+        with pytest.raises(InvalidInput, match=r"(RuntimeError|KeyError).*\(\d+, 1, 6\)") as raised:
+            pa.learn_from_queries(After(layer, 0, cause), 6)
+        assert isinstance(raised.value.__cause__, RuntimeError | KeyError)
+
+
+@pytest.mark.parametrize("n_calls", [3, 40])
+def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
+    answered = []
+
+    def slow(X):
+        if len(answered) == n_calls:
+            sleep(0.6)
+        answered.append(len(X))
+        return layer(X)
+
+    result = pa.learn_from_queries(slow, 6, batch_size=8, max_seconds=0.5)
+    assert result.outcome.name == "out_of_time"
+    assert "max_seconds" in result.outcome.sentence
+    assert result.error is None
+    assert result.n_queries == sum(answered)
+    assert len(answered) <= n_calls + 1
+    # One-token sequences come first, and give the sum of the values.
+    assert len(answered) < 12 if result.layer is None else knows_the_sum(result, layer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda X: np.zeros(len(X)),
+        lambda X: np.zeros((len(X), 3)),
+        lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
+        lambda X: np.zeros((len(X), X.shape[1], 0)),
+        lambda X: np.full((len(X), X.shape[1], 3), np.nan),
+        lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
+        lambda _: None,
+    ],
+)
+def test_answers_that_cannot_be_used_are_refused(answer):
+    with pytest.raises((InvalidInput, InvalidType), match="oracle"):
+        pa.learn_from_queries(answer, 4)
+
+
+def test_misuse_names_its_argument(layer):
+    for name, wrong in (
+        ("n_dims", 0), ("n_dims", 2.5), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"),
+        ("max_seconds", 0), ("max_queries", 0), ("batch_size", 0), ("random_state", -1),
+        ("mode", "sideways"), ("residual", "yes"), ("normalisation", "batch_norm"),
+        ("rotary", 10000.0),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=name):
+            pa.learn_from_queries(layer, **{name: wrong})
+    with pytest.raises(InvalidInput, match="n_dims"):
+        pa.learn_from_queries(lambda X: X)
+    with pytest.raises(InvalidInput, match="residual"):
+        pa.learn_from_queries(planted(6, 2, e=3), residual=True)
+
+
+WIDE = [(64, 8, 64, False, "float64"), (384, 12, 32, True, "float32")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d", "n_heads", "rank", "bias", "digits"), WIDE)
+def test_layers_of_real_width_are_recovered(d, n_heads, rank, bias, digits):
+    layer = planted(d, n_heads, rank=rank, bias=bias, seed=15)
+    result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
+    assert_recovered(layer, result, 1e-7 if digits == "float64" else 1e-3)
+    assert result.n_queries < min(250_000, 4 * n_heads * d**2)
