@@ -1,0 +1,505 @@
+"""Estimators inside scikit-learn: its own checks, its rules for sequences, what it builds of them.
+
+scikit-learn's ``check_estimator`` gives tables (rows, columns) only: here a row is a sequence of
+one token.  docs/conformance.md says how many checks there are, and what takes tables only.
+"""
+
+import copy
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401 - it is asked for
+from sklearn.feature_selection import RFE
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    learning_curve,
+    train_test_split,
+    validation_curve,
+)
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputRegressor, RegressorChain
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import estimator_checks, estimator_html_repr, get_tags
+from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+import polyattn as pa
+from polyattn.errors import PolyattnError
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "conformance.md"
+REGRESSOR, CLASSIFIER = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+
+# Its own checks -----------------------------------------------------------------------------
+
+
+class Tables:
+    """An estimator that takes tables (rows, columns); the checks give no other X."""
+
+    def _sequences(self, X, reset=False):
+        if not reset:
+            check_is_fitted(self)
+        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
+        return validate_data(self, X, reset=reset, ensure_all_finite=finite)[:, None, :]
+
+    def _first(self, X):
+        return self._sequences(X, reset=not self.__sklearn_is_fitted__())
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = True, False
+        return tags
+
+
+class TablePredictor(Tables):
+    def predict(self, X):
+        return super().predict(self._sequences(X))
+
+    def score(self, X, y, sample_weight=None):
+        return super().score(self._sequences(X), y, sample_weight)
+
+
+# A fit leaves sums to go on with if it is asked for them.
+keeps_sums = available_if(lambda self: self.solver == "primal")
+
+
+class TableRegressor(TablePredictor, REGRESSOR):
+    def fit(self, X, y, sample_weight=None):
+        return super().fit(self._sequences(X, reset=True), y, sample_weight)
+
+    @keeps_sums
+    def partial_fit(self, X, y, sample_weight=None):
+        return super().partial_fit(self._first(X), y, sample_weight)
+
+
+def labels_or_sets(y):
+    """A single column is a mistake that scikit-learn warns of; several are labels at once."""
+    array = np.asarray(y)
+    return y if array.ndim == 2 and array.shape[1] > 1 else column_or_1d(y, warn=True)
+
+
+class TableClassifier(TablePredictor, CLASSIFIER):
+    def fit(self, X, y, sample_weight=None):
+        return super().fit(self._sequences(X, reset=True), labels_or_sets(y), sample_weight)
+
+    @keeps_sums
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        return super().partial_fit(self._first(X), labels_or_sets(y), classes, sample_weight)
+
+    def decision_function(self, X):
+        return super().decision_function(self._sequences(X))
+
+    @available_if(lambda self: self.loss == "logistic")
+    def predict_proba(self, X):
+        return super().predict_proba(self._sequences(X))
+
+
+class TableTransformer(Tables):
+    """What comes out is a table again."""
+
+    def transform(self, X):
+        return super().transform(self._sequences(X))[:, 0]
+
+
+class TableScaler(TableTransformer, pa.SequenceScaler):
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(self._sequences(X, reset=True), y, sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        return super().partial_fit(self._first(X), y, sample_weight)
+
+    # Ours refuses to give norms back in words; the checks take a method to work if it is there.
+    @available_if(lambda self: not self.unit_norm)
+    def inverse_transform(self, X):
+        return super().inverse_transform(self._sequences(X))[:, 0]
+
+
+class TableImputer(TableTransformer, pa.SequenceImputer):
+    def fit(self, X, y=None):
+        return super().fit(self._sequences(X, reset=True), y)
+
+
+NARROW = pa.Form(key=[0], value=[0], skip=True, intercept=True)
+ESTIMATORS = {
+    "regressor": TableRegressor(ridge=1e-3, bias=True),
+    "regressor, streams": TableRegressor(ridge=1e-3, form=NARROW, solver="primal"),
+    "regressor of a form": TableRegressor(ridge=1e-3, form=pa.Form(skip=True, intercept=True)),
+    "classifier": TableClassifier(ridge=1.0),
+    "classifier, streams": TableClassifier(ridge=1.0, form=NARROW, solver="primal"),
+    "classifier by log-loss": TableClassifier(loss="logistic", form=NARROW),
+    "scaler": TableScaler(),
+    "scaler to norm one": TableScaler(unit_norm=True),
+    "imputer": TableImputer(),
+    "imputer by medians": TableImputer("median"),
+}
+
+
+def test_all_checks_of_scikit_learn_pass_or_are_said_not_to_apply(monkeypatch):
+    """As many as the page says: fewer checks, or one that is skipped, would be seen."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # one check asks for it
+    text, run, skipped = PAGE.read_text(encoding="utf-8"), set(), set()
+    for name, estimator in ESTIMATORS.items():
+        results = check_estimator(estimator, on_skip=None, on_fail=None)
+        status = {each["check_name"]: each["status"] for each in results}
+        run |= set(status)
+        counts = [sum(each["status"] == one for each in results) for one in ("passed", "skipped")]
+        failed = [(e["check_name"], e["exception"]) for e in results if e["status"] == "failed"]
+        assert failed == [], name
+        assert f"| {name} | {counts[0]} | {counts[1]} |" in text
+        assert sum(counts) == len(results)
+        skipped |= {each for each in status if status[each] == "skipped"}
+    known = {
+        name for name, function in vars(estimator_checks).items()
+        if name.startswith("check_") and getattr(function, "__module__", "").endswith("_checks")
+    }  # fmt: skip
+    assert set(re.findall(r"`(check_\w+)`", text)) == (known - run) | skipped
+    assert f"Those are {len(run)} different checks" in text
+
+
+def test_checks_can_fail():
+    """Negative control: predicts with what was never fitted, and changes its parameters."""
+
+    class Forgetful(TableRegressor):
+        def fit(self, X, y, sample_weight=None):
+            self.ridge = 2.0
+            return super().fit(X, y, sample_weight)
+
+        def predict(self, X):
+            return np.zeros(len(X))
+
+    results = check_estimator(Forgetful(), on_skip=None, on_fail=None)
+    failed = {each["check_name"] for each in results if each["status"] == "failed"}
+    assert failed >= {"check_estimators_unfitted", "check_estimators_overwrite_params"}
+
+
+# Its rules for sequences --------------------------------------------------------------------
+
+N, LENGTH, DIMS = 90, 5, 3
+X = np.random.default_rng(0).standard_normal((N, LENGTH, DIMS))
+
+
+def planted(mode, names):
+    """Outputs of a layer with some noise: numbers, or the class whose output is the largest."""
+    n_outputs = names if isinstance(names, int) else len(names)
+    Y = pa.data.random_layer(DIMS, n_outputs, 2, mode, random_state=1)(X)
+    Y = Y + 0.05 * np.random.default_rng(2).standard_normal(Y.shape)
+    if not isinstance(names, int):
+        return np.array(names)[np.argmax(Y, axis=-1)]
+    return Y[..., 0] if n_outputs == 1 else Y
+
+
+CASES = {
+    "numbers": (REGRESSOR(ridge=1e-3), planted("last", 1)),
+    "vectors": (REGRESSOR(ridge=1e-3, bias=True), planted("last", 2)),
+    "causal": (REGRESSOR(ridge=1e-3, mode="causal"), planted("causal", 1)),
+    "form": (
+        REGRESSOR(ridge=1e-3, form=pa.Form(decay=0.9, mean=True, skip=True)), planted("last", 1),
+    ),
+    "one head": (REGRESSOR(ridge=1e-3, n_heads=1), planted("last", 2)),
+    "text": (CLASSIFIER(ridge=10.0), planted("last", ["down", "up"])),
+    "full": (CLASSIFIER(ridge=10.0, mode="full"), planted("full", [3, 5, 9])),
+    "log-loss": (CLASSIFIER(loss="logistic", ridge=10.0), planted("last", ["a", "b", "c"])),
+}  # fmt: skip
+
+
+def same(first, second, tolerance=1e-9):
+    """Predictions in any form are equal: labels exactly, numbers up to rounding."""
+    first, second = np.asarray(first), np.asarray(second)
+    if first.dtype.kind == "f":
+        np.testing.assert_allclose(first, second, tolerance, tolerance)
+    else:
+        assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_rules_of_scikit_learn_hold_for_sequences(name):
+    estimator, y = CASES[name]
+    model, data = clone(estimator), X.copy()
+    data.setflags(write=False)
+    questions = ["predict", *(["decision_function"] if is_classifier(model) else [])]
+    questions += ["predict_proba"] if hasattr(model, "predict_proba") else []
+    for question in questions:
+        with pytest.raises(NotFittedError):
+            getattr(model, question)(X)
+    for attribute in ("result_", "coef_", "layer_", "outcome_", "certificate_", "n_features_in_"):
+        assert not hasattr(model, attribute)
+    before = model.get_params()
+    assert model.fit(data, y) is model
+    assert model.get_params() == clone(model).get_params() == before
+    assert model.n_features_in_ == DIMS
+    # Questions change nothing, and answers are those of each sequence by itself.
+    predicted, seen = model.predict(X), dict(vars(model))
+    assert (predicted.shape, predicted.dtype.kind) == (y.shape, y.dtype.kind)
+    for question in questions:
+        everything = getattr(model, question)(X)
+        same(getattr(model, question)(X[7:9]), everything[7:9])
+        same(getattr(model, question)(X[::-1]), everything[::-1])
+        same(getattr(copy.deepcopy(model), question)(X), everything, 0.0)
+    score = model.score(X, y)
+    _ = model.layer_, model.coef_, model.outcome_
+    assert vars(model) == seen
+    objects = np.empty(N, dtype=object)
+    objects[:] = list(X)
+    batch = pa.SequenceBatch.from_array(X)
+    for kind in (list(X), objects, batch, np.asfortranarray(X), X.tolist()):
+        same(clone(model).fit(kind, y).predict(kind), predicted)
+        assert model.score(kind, y) == pytest.approx(score)
+    # Fitting again forgets; the order does not matter; weights are counts.
+    wider = np.concatenate([X, X[..., :1] ** 2], axis=2)
+    again = clone(model).fit(wider, y).fit(X, y)
+    same(again.predict(X), predicted, 0.0)
+    rng = np.random.default_rng(3)
+    order, counts = rng.permutation(N), rng.integers(0, 3, N)
+    same(clone(model).fit(X[order], y[order]).coef_, model.coef_, 1e-6)
+    repeated = np.repeat(np.arange(N), counts)
+    expected = clone(model).fit(X[repeated], y[repeated]).coef_
+    same(clone(model).fit(X, y, sample_weight=counts).coef_, expected, 1e-6)
+    assert model.score(X, y, counts) == pytest.approx(model.score(X[repeated], y[repeated]))
+    scores = cross_val_score(model, list(X), y, cv=KFold(3))
+    assert np.all(scores > 0.4)
+    tags = get_tags(model)
+    assert tags.input_tags.three_d_array
+    assert not (tags.input_tags.two_d_array or tags.input_tags.sparse or tags.input_tags.allow_nan)
+    assert tags.target_tags.required
+    assert tags.target_tags.multi_output != is_classifier(model)
+    assert type(model).__name__ in estimator_html_repr(model)
+    assert not hasattr(model, "set_output")  # it transforms nothing
+
+
+@pytest.mark.parametrize("make", [REGRESSOR, CLASSIFIER, pa.SoftmaxAttentionRegressor,
+                                  pa.SequenceScaler, pa.SequenceImputer])  # fmt: skip
+def test_parameters_are_only_stored(make):
+    marker = object()
+    for name in make().get_params():
+        assert getattr(make(**{name: marker}), name) is marker
+        assert clone(make()).set_params(**{name: marker}).get_params()[name] is marker
+    with pytest.raises(ValueError, match="rigde"):
+        make().set_params(rigde=1.0)
+
+
+WRONG_X = {
+    "table": (X[0], r"\(5, 3\)"), "nothing": (X[:0], "empty"), "no tokens": (X[:, :0], "token"),
+    "NaN": (np.where(X > 2, np.nan, X), "NaN"), "text": (X.astype(str), "text"),
+    "complex": (X * 1j, "complex"), "objects": (np.full(X.shape, None), "objects"),
+    "few": (X[:-1], f"{N - 1} sequences"), "unequal": ([X[0], X[1][:, :2]], r"X\[1\] has 2"),
+}  # fmt: skip
+WRONG = {"mode": "first", "ridge": -1.0, "n_heads": 0, "solver": "newton", "layout": "rows"}
+
+
+@pytest.mark.parametrize("name", ["numbers", "full", "log-loss"])
+def test_bad_sequences_and_parameters_are_named(name):
+    estimator, y = CASES[name]
+    for bad, word in WRONG_X.values():
+        with pytest.raises(PolyattnError, match=word):
+            clone(estimator).fit(bad, y)
+    model = clone(estimator).fit(X, y)
+    for method in (model.predict, lambda Z: model.score(Z, y)):
+        for bad, word in ((X[..., :2], "3 coordinates; got 2"), (X[:, 0], "table")):
+            with pytest.raises(PolyattnError, match=word):
+                method(bad)
+    for parameter, value in (WRONG | {"ridge": "cv"}).items():
+        with pytest.raises(PolyattnError, match=parameter):
+            clone(estimator).set_params(**{parameter: value}).fit(X, y)
+    for parameter, value in WRONG.items() if name == "numbers" else ():
+        with pytest.raises(PolyattnError, match=parameter):
+            clone(estimator).set_params(**{parameter: value}).partial_fit(X, y)
+
+
+# What it builds of estimators ---------------------------------------------------------------
+
+RAGGED = [x[: 2 + i % 4] for i, x in enumerate(X)]
+OBJECTS = np.empty(N, dtype=object)
+OBJECTS[:] = RAGGED
+KINDS = {"array": X, "list": RAGGED, "objects": OBJECTS,
+         "batch": pa.SequenceBatch.from_sequences(RAGGED)}  # fmt: skip
+LAYER, FOLDS = pa.data.random_layer(DIMS, 1, 2, "last", random_state=1), KFold(3)
+NUMBERS = {kind: LAYER(X if kind == "array" else RAGGED)[:, 0] for kind in KINDS}
+LABELS = {kind: np.where(y > 0, "up", "down") for kind, y in NUMBERS.items()}
+REG, SQUARED = REGRESSOR(ridge=1e-3), CLASSIFIER(ridge=1.0)
+LOGISTIC = CLASSIFIER(loss="logistic", ridge=0.1, form=pa.Form(key=[0], skip=True, intercept=True))
+GRID = {"ridge": [1e-3, 1e3]}
+REGRESSORS = {
+    "pipeline": make_pipeline(FunctionTransformer(), REG),
+    "targets": TransformedTargetRegressor(REG, func=np.negative, inverse_func=np.negative),
+    "vote": VotingRegressor([("a", REG), ("b", REGRESSOR(ridge=1e-2))]),
+    "stack": StackingRegressor([("a", REG), ("b", REGRESSOR(ridge=10.0))], LinearRegression(), cv=FOLDS),
+    "grid": GridSearchCV(REG, GRID, cv=FOLDS),
+    "random": RandomizedSearchCV(REG, GRID, n_iter=2, cv=FOLDS, random_state=0),
+    "halving": HalvingGridSearchCV(REG, GRID, cv=FOLDS, min_resources=30),
+}  # fmt: skip
+CLASSIFIERS = {
+    "pipeline": make_pipeline(FunctionTransformer(), SQUARED),
+    "calibrated scores": CalibratedClassifierCV(SQUARED, cv=FOLDS),
+    "calibrated on all": CalibratedClassifierCV(SQUARED, cv=FOLDS, ensemble=False),
+    "calibrated chances": CalibratedClassifierCV(LOGISTIC, cv=FOLDS, method="isotonic"),
+    "hard vote": VotingClassifier([("a", SQUARED), ("b", LOGISTIC), ("c", CLASSIFIER(ridge=0.1))]),
+    "soft vote": VotingClassifier([("a", LOGISTIC), ("b", LOGISTIC)], voting="soft"),
+    "stack": StackingClassifier([("a", SQUARED), ("b", LOGISTIC)], LogisticRegression(), cv=FOLDS),
+    "one against the rest": OneVsRestClassifier(SQUARED),
+    "threshold": FixedThresholdClassifier(LOGISTIC, threshold=0.5),
+    "tuned": TunedThresholdClassifierCV(LOGISTIC, cv=FOLDS),
+}
+OF_ARRAYS = ("halving", "tuned")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_estimators_compose(kind):
+    data, y, labels = KINDS[kind], NUMBERS[kind], LABELS[kind]
+    for name, estimator in REGRESSORS.items():
+        if name in OF_ARRAYS and kind != "array":
+            continue
+        model = clone(estimator).fit(data, y)
+        assert model.predict(data) == pytest.approx(y, abs=0.05), name
+        assert model.score(data, y) > 0.99
+        assert getattr(model, "best_params_", {"ridge": 1e-3}) == {"ridge": 1e-3}
+    for name, estimator in CLASSIFIERS.items():
+        if name in OF_ARRAYS and kind != "array":
+            continue
+        model = clone(estimator).fit(data, labels)
+        assert set(model.predict(data)) == {"up", "down"}
+        assert model.score(data, labels) > 0.7, name
+        if name.startswith(("calibrated", "soft", "stack")):
+            assert model.predict_proba(data).sum(axis=1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folds_leave_out_what_they_should(kind):
+    """By hand: a fit to the other folds predicts this one, preparation included."""
+    data, y, labels = KINDS[kind], NUMBERS[kind], LABELS[kind]
+    prepared = make_pipeline(
+        pa.SequenceImputer(), pa.SequenceScaler(), REGRESSOR(ridge=1e-3, bias=True)
+    )
+    for model, truth, method in (
+        (REG, y, "predict"), (prepared, y, "predict"), (SQUARED, labels, "decision_function"),
+        (LOGISTIC, labels, "predict_proba"),
+    ):  # fmt: skip
+        predicted = cross_val_predict(model, data, truth, cv=FOLDS, method=method)
+        scores = cross_val_score(model, data, truth, cv=FOLDS)
+        for (train, test), score in zip(FOLDS.split(RAGGED), scores, strict=True):
+            fitted = clone(model).fit([data[i] for i in train], truth[train])
+            left_out = [data[i] for i in test]
+            assert predicted[test] == pytest.approx(getattr(fitted, method)(left_out), rel=1e-4)
+            assert score == pytest.approx(fitted.score(left_out, truth[test]))
+    assert np.isfinite(
+        cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
+    ).all()
+    _, train, test = learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])
+    assert train.shape == (2, 3)
+    assert np.all(test > 0.9)
+    _, test = validation_curve(REG, data, y, cv=FOLDS, param_name="ridge", param_range=[1e-3, 1e3])
+    assert np.all(test[0] > test[1])
+    fitted_to, left_out, its, others = train_test_split(data, y, random_state=0)
+    assert clone(REG).fit(fitted_to, its).score(left_out, others) > 0.9
+    grid = {
+        "sequencescaler__with_mean": [True, False],
+        "sequenceimputer__strategy": ["mean", "linear"],
+    }
+    assert GridSearchCV(prepared, grid, cv=FOLDS).fit(data, y).best_score_ > 0.9
+
+
+def test_forms_are_searched_and_processes_agree():
+    task = pa.data.planted(
+        80, 6, 3, n_outputs=1, form=pa.Form(decay=0.7, bias=True), random_state=0
+    )
+    forms = [pa.Form(decay=decay, bias=True) for decay in (0.4, 0.7, 1.0)]
+    search = GridSearchCV(REG, {"form": forms}, cv=3).fit(task.X, task.Y[..., 0])
+    assert search.best_params_["form"] == forms[1]
+    search = GridSearchCV(SQUARED, {"class_weight": [None, "balanced", {"up": 3.0}]}, cv=3)
+    assert search.fit(X, LABELS["array"]).best_score_ > 0.7
+    scores = cross_val_score(REG, X, NUMBERS["array"], cv=2)
+    assert cross_val_score(REG, X, NUMBERS["array"], cv=2, n_jobs=2) == pytest.approx(scores)
+    Y = pa.data.random_layer(DIMS, 2, 2, "last", random_state=3)(X)
+    each = MultiOutputRegressor(REG).fit(X, Y).predict(X)
+    assert each == pytest.approx(clone(REG).fit(X, Y).predict(X))
+
+
+@pytest.mark.parametrize("metadata", ["sample_weight", "context"])
+def test_weights_and_contexts_are_routed(metadata):
+    y = NUMBERS["array"]
+    given = np.linspace(0.0, 2.0, N) if metadata == "sample_weight" else X[:, ::-1, :2] ** 2
+    of_predict = {metadata: given} if metadata == "context" else {}
+    train, test = next(FOLDS.split(X))
+    with config_context(enable_metadata_routing=True):
+        asking = REGRESSOR(ridge=0.1).set_fit_request(**{metadata: True})
+        asking.set_score_request(**{metadata: True})
+        if of_predict:
+            asking.set_predict_request(context=True)
+        scores = cross_validate(asking, X, y, cv=FOLDS, params={metadata: given})["test_score"]
+        one = clone(asking).fit(X[train], y[train], **{metadata: given[train]})
+        assert scores[0] == one.score(X[test], y[test], **{metadata: given[test]})
+        search = GridSearchCV(asking, {"ridge": [0.1, 1e3]}, cv=FOLDS)
+        search.fit(X, y, **{metadata: given})
+        expected = clone(asking).set_params(**search.best_params_).fit(X, y, **{metadata: given})
+        found = search.best_estimator_.predict(X, **of_predict)
+        assert np.array_equal(found, expected.predict(X, **of_predict))
+        piped = make_pipeline(FunctionTransformer(), asking).fit(X, y, **{metadata: given})
+        expected = clone(asking).fit(X, y, **{metadata: given})
+        assert np.array_equal(piped[-1].coef_, expected.coef_)
+        with pytest.raises(UnsetMetadataPassedError, match=metadata):
+            cross_validate(clone(REG), X, y, cv=FOLDS, params={metadata: given})
+
+
+def test_sequences_are_no_tables():
+    with config_context(transform_output="pandas"):
+        assert isinstance(pa.SequenceScaler().fit_transform(X), np.ndarray)
+    pipe = make_pipeline(pa.SequenceScaler(), REG)
+    with pytest.raises(ValueError, match="table"):
+        pipe.set_output(transform="pandas")
+    assert pipe.set_output(transform="default") is pipe
+    y, labels, fitted = NUMBERS["array"], LABELS["array"], clone(REG).fit(X, NUMBERS["array"])
+    of_tables = {
+        "bagging": lambda: BaggingRegressor(REG, 2).fit(X, y),
+        "bagging of classes": lambda: BaggingClassifier(SQUARED, 2).fit(X, labels),
+        "elimination": lambda: RFE(REG).fit(X, y),
+        "chain": lambda: RegressorChain(REG).fit(X, np.c_[y, y]),
+        "one against one": lambda: OneVsOneClassifier(SQUARED).fit(X, labels),
+        "scaler": lambda: make_pipeline(StandardScaler(), REG).fit(X, y),
+        "importance": lambda: permutation_importance(fitted, X, y),
+        "dependence": lambda: partial_dependence(fitted, X, [0]),
+        "stack beside X": lambda: clone(REGRESSORS["stack"]).set_params(passthrough=True).fit(X, y),
+        "boosting of lists": lambda: AdaBoostRegressor(REG).fit(RAGGED, y),
+        "bagging of lists": lambda: BaggingRegressor(REG, 2).fit(RAGGED, y),
+    }
+    for fit in of_tables.values():
+        with pytest.raises(ValueError, match=r"dim|2D|inhomogeneous"):
+            fit()
+    # The way round: a table of all coordinates of a sequence, cut into tokens in a pipeline.
+    table, cut = (
+        X.reshape(N, -1),
+        FunctionTransformer(partial(np.reshape, shape=(-1, LENGTH, DIMS))),
+    )
+    model = make_pipeline(cut, REG)
+    assert np.array_equal(model.fit(table, y).predict(table), fitted.predict(X))
+    bag = BaggingRegressor(model, 3, max_samples=0.9, random_state=0).fit(table, y)
+    assert bag.score(table, y) > 0.99
+    importances = permutation_importance(model, table, y, n_repeats=2, random_state=0)
+    # The last token asks, and so counts most.
+    assert importances.importances_mean.argmax() >= (LENGTH - 1) * DIMS
