@@ -11,40 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn import config_context
+from sklearn import config_context, ensemble, feature_selection, inspection, multioutput
+from sklearn import model_selection as ms
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import (
-    AdaBoostRegressor,
-    BaggingClassifier,
-    BaggingRegressor,
-    StackingClassifier,
-    StackingRegressor,
-    VotingClassifier,
-    VotingRegressor,
-)
 from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401 - it is asked for
-from sklearn.feature_selection import RFE
-from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import (
-    FixedThresholdClassifier,
-    GridSearchCV,
-    HalvingGridSearchCV,
-    KFold,
-    RandomizedSearchCV,
-    TunedThresholdClassifierCV,
-    cross_val_predict,
-    cross_val_score,
-    cross_validate,
-    learning_curve,
-    train_test_split,
-    validation_curve,
-)
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
-from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import estimator_checks, estimator_html_repr, get_tags
@@ -70,8 +45,23 @@ class Tables:
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         return validate_data(self, X, reset=reset, ensure_all_finite=finite)[:, None, :]
 
-    def _first(self, X):
-        return self._sequences(X, reset=not self.__sklearn_is_fitted__())
+    def _labels(self, y):
+        """A single column is a mistake that scikit-learn warns of; several are labels at once."""
+        single = is_classifier(self) and np.shape(np.asarray(y))[1:] in ((), (1,))
+        return column_or_1d(y, warn=True) if single else y
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(self._sequences(X, reset=True), self._labels(y), sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        X = self._sequences(X, reset=not self.__sklearn_is_fitted__())
+        return super().partial_fit(X, y, sample_weight=sample_weight)
+
+    def predict(self, X):
+        return super().predict(self._sequences(X))
+
+    def score(self, X, y, sample_weight=None):
+        return super().score(self._sequences(X), y, sample_weight)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -79,40 +69,20 @@ class Tables:
         return tags
 
 
-class TablePredictor(Tables):
-    def predict(self, X):
-        return super().predict(self._sequences(X))
-
-    def score(self, X, y, sample_weight=None):
-        return super().score(self._sequences(X), y, sample_weight)
-
-
 # A fit leaves sums to go on with if it is asked for them.
 keeps_sums = available_if(lambda self: self.solver == "primal")
+absent = available_if(lambda _: False)
 
 
-class TableRegressor(TablePredictor, REGRESSOR):
-    def fit(self, X, y, sample_weight=None):
-        return super().fit(self._sequences(X, reset=True), y, sample_weight)
-
-    @keeps_sums
-    def partial_fit(self, X, y, sample_weight=None):
-        return super().partial_fit(self._first(X), y, sample_weight)
+class TableRegressor(Tables, REGRESSOR):
+    partial_fit = keeps_sums(Tables.partial_fit)
 
 
-def labels_or_sets(y):
-    """A single column is a mistake that scikit-learn warns of; several are labels at once."""
-    array = np.asarray(y)
-    return y if array.ndim == 2 and array.shape[1] > 1 else column_or_1d(y, warn=True)
-
-
-class TableClassifier(TablePredictor, CLASSIFIER):
-    def fit(self, X, y, sample_weight=None):
-        return super().fit(self._sequences(X, reset=True), labels_or_sets(y), sample_weight)
-
+class TableClassifier(Tables, CLASSIFIER):
     @keeps_sums
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        return super().partial_fit(self._first(X), labels_or_sets(y), classes, sample_weight)
+        X = self._sequences(X, reset=not self.__sklearn_is_fitted__())
+        return CLASSIFIER.partial_fit(self, X, self._labels(y), classes, sample_weight)
 
     def decision_function(self, X):
         return super().decision_function(self._sequences(X))
@@ -122,19 +92,11 @@ class TableClassifier(TablePredictor, CLASSIFIER):
         return super().predict_proba(self._sequences(X))
 
 
-class TableTransformer(Tables):
-    """What comes out is a table again."""
+class TableScaler(Tables, pa.SequenceScaler):
+    predict, score = absent(Tables.predict), absent(Tables.score)
 
     def transform(self, X):
         return super().transform(self._sequences(X))[:, 0]
-
-
-class TableScaler(TableTransformer, pa.SequenceScaler):
-    def fit(self, X, y=None, sample_weight=None):
-        return super().fit(self._sequences(X, reset=True), y, sample_weight)
-
-    def partial_fit(self, X, y=None, sample_weight=None):
-        return super().partial_fit(self._first(X), y, sample_weight)
 
     # Ours refuses to give norms back in words; the checks take a method to work if it is there.
     @available_if(lambda self: not self.unit_norm)
@@ -142,9 +104,15 @@ class TableScaler(TableTransformer, pa.SequenceScaler):
         return super().inverse_transform(self._sequences(X))[:, 0]
 
 
-class TableImputer(TableTransformer, pa.SequenceImputer):
+class TableImputer(Tables, pa.SequenceImputer):
+    predict, score = absent(Tables.predict), absent(Tables.score)
+    partial_fit = absent(Tables.partial_fit)
+
     def fit(self, X, y=None):
-        return super().fit(self._sequences(X, reset=True), y)
+        return pa.SequenceImputer.fit(self, self._sequences(X, reset=True), y)
+
+    def transform(self, X):
+        return super().transform(self._sequences(X))[:, 0]
 
 
 NARROW = pa.Form(key=[0], value=[0], skip=True, intercept=True)
@@ -185,19 +153,15 @@ def test_all_checks_of_scikit_learn_pass_or_are_said_not_to_apply(monkeypatch):
 
 
 def test_checks_can_fail():
-    """Negative control: predicts with what was never fitted, and changes its parameters."""
+    """Negative control."""
 
     class Forgetful(TableRegressor):
-        def fit(self, X, y, sample_weight=None):
-            self.ridge = 2.0
-            return super().fit(X, y, sample_weight)
-
         def predict(self, X):
             return np.zeros(len(X))
 
     results = check_estimator(Forgetful(), on_skip=None, on_fail=None)
     failed = {each["check_name"] for each in results if each["status"] == "failed"}
-    assert failed >= {"check_estimators_unfitted", "check_estimators_overwrite_params"}
+    assert "check_estimators_unfitted" in failed
 
 
 # Its rules for sequences --------------------------------------------------------------------
@@ -216,18 +180,15 @@ def planted(mode, names):
     return Y[..., 0] if n_outputs == 1 else Y
 
 
+DECAY = pa.Form(decay=0.9, mean=True, skip=True)
 CASES = {
     "numbers": (REGRESSOR(ridge=1e-3), planted("last", 1)),
-    "vectors": (REGRESSOR(ridge=1e-3, bias=True), planted("last", 2)),
     "causal": (REGRESSOR(ridge=1e-3, mode="causal"), planted("causal", 1)),
-    "form": (
-        REGRESSOR(ridge=1e-3, form=pa.Form(decay=0.9, mean=True, skip=True)), planted("last", 1),
-    ),
-    "one head": (REGRESSOR(ridge=1e-3, n_heads=1), planted("last", 2)),
+    "form": (REGRESSOR(ridge=1e-3, form=DECAY), planted("last", 2)),
     "text": (CLASSIFIER(ridge=10.0), planted("last", ["down", "up"])),
     "full": (CLASSIFIER(ridge=10.0, mode="full"), planted("full", [3, 5, 9])),
     "log-loss": (CLASSIFIER(loss="logistic", ridge=10.0), planted("last", ["a", "b", "c"])),
-}  # fmt: skip
+}
 
 
 def same(first, second, tolerance=1e-9):
@@ -254,7 +215,6 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     before = model.get_params()
     assert model.fit(data, y) is model
     assert model.get_params() == clone(model).get_params() == before
-    assert model.n_features_in_ == DIMS
     # Questions change nothing, and answers are those of each sequence by itself.
     predicted, seen = model.predict(X), dict(vars(model))
     assert (predicted.shape, predicted.dtype.kind) == (y.shape, y.dtype.kind)
@@ -264,18 +224,14 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
         same(getattr(model, question)(X[::-1]), everything[::-1])
         same(getattr(copy.deepcopy(model), question)(X), everything, 0.0)
     score = model.score(X, y)
-    _ = model.layer_, model.coef_, model.outcome_
+    _ = model.coef_, model.outcome_
     assert vars(model) == seen
-    objects = np.empty(N, dtype=object)
-    objects[:] = list(X)
-    batch = pa.SequenceBatch.from_array(X)
-    for kind in (list(X), objects, batch, np.asfortranarray(X), X.tolist()):
+    for kind in (list(X), pa.SequenceBatch.from_array(X), np.asfortranarray(X), X.tolist()):
         same(clone(model).fit(kind, y).predict(kind), predicted)
         assert model.score(kind, y) == pytest.approx(score)
     # Fitting again forgets; the order does not matter; weights are counts.
     wider = np.concatenate([X, X[..., :1] ** 2], axis=2)
-    again = clone(model).fit(wider, y).fit(X, y)
-    same(again.predict(X), predicted, 0.0)
+    same(clone(model).fit(wider, y).fit(X, y).predict(X), predicted, 0.0)
     rng = np.random.default_rng(3)
     order, counts = rng.permutation(N), rng.integers(0, 3, N)
     same(clone(model).fit(X[order], y[order]).coef_, model.coef_, 1e-6)
@@ -283,8 +239,6 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     expected = clone(model).fit(X[repeated], y[repeated]).coef_
     same(clone(model).fit(X, y, sample_weight=counts).coef_, expected, 1e-6)
     assert model.score(X, y, counts) == pytest.approx(model.score(X[repeated], y[repeated]))
-    scores = cross_val_score(model, list(X), y, cv=KFold(3))
-    assert np.all(scores > 0.4)
     tags = get_tags(model)
     assert tags.input_tags.three_d_array
     assert not (tags.input_tags.two_d_array or tags.input_tags.sparse or tags.input_tags.allow_nan)
@@ -305,32 +259,30 @@ def test_parameters_are_only_stored(make):
         make().set_params(rigde=1.0)
 
 
-WRONG_X = {
-    "table": (X[0], r"\(5, 3\)"), "nothing": (X[:0], "empty"), "no tokens": (X[:, :0], "token"),
-    "NaN": (np.where(X > 2, np.nan, X), "NaN"), "text": (X.astype(str), "text"),
-    "complex": (X * 1j, "complex"), "objects": (np.full(X.shape, None), "objects"),
-    "few": (X[:-1], f"{N - 1} sequences"), "unequal": ([X[0], X[1][:, :2]], r"X\[1\] has 2"),
-}  # fmt: skip
+WRONG_X = [
+    (X[0], r"\(5, 3\)"), (X[:0], "empty"), (X[:, :0], "token"), (X.astype(str), "text"),
+    (np.where(X > 2, np.nan, X), "NaN"), (X * 1j, "complex"), (np.full(X.shape, None), "objects"),
+    (X[:-1], f"{N - 1} sequences"), ([X[0], X[1][:, :2]], r"X\[1\] has 2"),
+]  # fmt: skip
 WRONG = {"mode": "first", "ridge": -1.0, "n_heads": 0, "solver": "newton", "layout": "rows"}
 
 
 @pytest.mark.parametrize("name", ["numbers", "full", "log-loss"])
 def test_bad_sequences_and_parameters_are_named(name):
     estimator, y = CASES[name]
-    for bad, word in WRONG_X.values():
+    model = clone(estimator).fit(X, y)
+    for bad, word in WRONG_X:
         with pytest.raises(PolyattnError, match=word):
             clone(estimator).fit(bad, y)
-    model = clone(estimator).fit(X, y)
-    for method in (model.predict, lambda Z: model.score(Z, y)):
-        for bad, word in ((X[..., :2], "3 coordinates; got 2"), (X[:, 0], "table")):
+    for bad, word in ((X[..., :2], "3 coordinates; got 2"), (X[:, 0], "table")):
+        for method in (model.predict, lambda Z: model.score(Z, y)):
             with pytest.raises(PolyattnError, match=word):
                 method(bad)
-    for parameter, value in (WRONG | {"ridge": "cv"}).items():
-        with pytest.raises(PolyattnError, match=parameter):
-            clone(estimator).set_params(**{parameter: value}).fit(X, y)
-    for parameter, value in WRONG.items() if name == "numbers" else ():
-        with pytest.raises(PolyattnError, match=parameter):
-            clone(estimator).set_params(**{parameter: value}).partial_fit(X, y)
+    for parameter, value in WRONG.items():
+        wrong = clone(estimator).set_params(**{parameter: value})
+        for method in (wrong.fit, wrong.partial_fit) if name == "numbers" else (wrong.fit,):
+            with pytest.raises(PolyattnError, match=parameter):
+                method(X, y)
 
 
 # What it builds of estimators ---------------------------------------------------------------
@@ -340,7 +292,7 @@ OBJECTS = np.empty(N, dtype=object)
 OBJECTS[:] = RAGGED
 KINDS = {"array": X, "list": RAGGED, "objects": OBJECTS,
          "batch": pa.SequenceBatch.from_sequences(RAGGED)}  # fmt: skip
-LAYER, FOLDS = pa.data.random_layer(DIMS, 1, 2, "last", random_state=1), KFold(3)
+LAYER, FOLDS = pa.data.random_layer(DIMS, 1, 2, "last", random_state=1), ms.KFold(3)
 NUMBERS = {kind: LAYER(X if kind == "array" else RAGGED)[:, 0] for kind in KINDS}
 LABELS = {kind: np.where(y > 0, "up", "down") for kind, y in NUMBERS.items()}
 REG, SQUARED = REGRESSOR(ridge=1e-3), CLASSIFIER(ridge=1.0)
@@ -349,23 +301,27 @@ GRID = {"ridge": [1e-3, 1e3]}
 REGRESSORS = {
     "pipeline": make_pipeline(FunctionTransformer(), REG),
     "targets": TransformedTargetRegressor(REG, func=np.negative, inverse_func=np.negative),
-    "vote": VotingRegressor([("a", REG), ("b", REGRESSOR(ridge=1e-2))]),
-    "stack": StackingRegressor([("a", REG), ("b", REGRESSOR(ridge=10.0))], LinearRegression(), cv=FOLDS),
-    "grid": GridSearchCV(REG, GRID, cv=FOLDS),
-    "random": RandomizedSearchCV(REG, GRID, n_iter=2, cv=FOLDS, random_state=0),
-    "halving": HalvingGridSearchCV(REG, GRID, cv=FOLDS, min_resources=30),
+    "vote": ensemble.VotingRegressor([("a", REG), ("b", REGRESSOR(ridge=1e-2))]),
+    "stack": ensemble.StackingRegressor([("a", REG), ("b", REGRESSOR(ridge=10.0))], LinearRegression(), cv=FOLDS),
+    "grid": ms.GridSearchCV(REG, GRID, cv=FOLDS),
+    "random": ms.RandomizedSearchCV(REG, GRID, n_iter=2, cv=FOLDS, random_state=0),
+    "halving": ms.HalvingGridSearchCV(REG, GRID, cv=FOLDS, min_resources=30),
 }  # fmt: skip
 CLASSIFIERS = {
     "pipeline": make_pipeline(FunctionTransformer(), SQUARED),
     "calibrated scores": CalibratedClassifierCV(SQUARED, cv=FOLDS),
     "calibrated on all": CalibratedClassifierCV(SQUARED, cv=FOLDS, ensemble=False),
     "calibrated chances": CalibratedClassifierCV(LOGISTIC, cv=FOLDS, method="isotonic"),
-    "hard vote": VotingClassifier([("a", SQUARED), ("b", LOGISTIC), ("c", CLASSIFIER(ridge=0.1))]),
-    "soft vote": VotingClassifier([("a", LOGISTIC), ("b", LOGISTIC)], voting="soft"),
-    "stack": StackingClassifier([("a", SQUARED), ("b", LOGISTIC)], LogisticRegression(), cv=FOLDS),
+    "hard vote": ensemble.VotingClassifier(
+        [("a", SQUARED), ("b", LOGISTIC), ("c", CLASSIFIER(ridge=0.1))]
+    ),
+    "soft vote": ensemble.VotingClassifier([("a", LOGISTIC), ("b", LOGISTIC)], voting="soft"),
+    "stack": ensemble.StackingClassifier(
+        [("a", SQUARED), ("b", LOGISTIC)], LogisticRegression(), cv=FOLDS
+    ),
     "one against the rest": OneVsRestClassifier(SQUARED),
-    "threshold": FixedThresholdClassifier(LOGISTIC, threshold=0.5),
-    "tuned": TunedThresholdClassifierCV(LOGISTIC, cv=FOLDS),
+    "threshold": ms.FixedThresholdClassifier(LOGISTIC, threshold=0.5),
+    "tuned": ms.TunedThresholdClassifierCV(LOGISTIC, cv=FOLDS),
 }
 OF_ARRAYS = ("halving", "tuned")
 
@@ -401,43 +357,44 @@ def test_folds_leave_out_what_they_should(kind):
         (REG, y, "predict"), (prepared, y, "predict"), (SQUARED, labels, "decision_function"),
         (LOGISTIC, labels, "predict_proba"),
     ):  # fmt: skip
-        predicted = cross_val_predict(model, data, truth, cv=FOLDS, method=method)
-        scores = cross_val_score(model, data, truth, cv=FOLDS)
+        predicted = ms.cross_val_predict(model, data, truth, cv=FOLDS, method=method)
+        scores = ms.cross_val_score(model, data, truth, cv=FOLDS)
         for (train, test), score in zip(FOLDS.split(RAGGED), scores, strict=True):
             fitted = clone(model).fit([data[i] for i in train], truth[train])
             left_out = [data[i] for i in test]
             assert predicted[test] == pytest.approx(getattr(fitted, method)(left_out), rel=1e-4)
             assert score == pytest.approx(fitted.score(left_out, truth[test]))
     assert np.isfinite(
-        cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
+        ms.cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
     ).all()
-    _, train, test = learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])
+    _, train, test = ms.learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])
     assert train.shape == (2, 3)
     assert np.all(test > 0.9)
-    _, test = validation_curve(REG, data, y, cv=FOLDS, param_name="ridge", param_range=[1e-3, 1e3])
+    _, test = ms.validation_curve(
+        REG, data, y, cv=FOLDS, param_name="ridge", param_range=[1e-3, 1e3]
+    )
     assert np.all(test[0] > test[1])
-    fitted_to, left_out, its, others = train_test_split(data, y, random_state=0)
+    fitted_to, left_out, its, others = ms.train_test_split(data, y, random_state=0)
     assert clone(REG).fit(fitted_to, its).score(left_out, others) > 0.9
     grid = {
         "sequencescaler__with_mean": [True, False],
         "sequenceimputer__strategy": ["mean", "linear"],
     }
-    assert GridSearchCV(prepared, grid, cv=FOLDS).fit(data, y).best_score_ > 0.9
+    assert ms.GridSearchCV(prepared, grid, cv=FOLDS).fit(data, y).best_score_ > 0.9
 
 
 def test_forms_are_searched_and_processes_agree():
-    task = pa.data.planted(
-        80, 6, 3, n_outputs=1, form=pa.Form(decay=0.7, bias=True), random_state=0
-    )
-    forms = [pa.Form(decay=decay, bias=True) for decay in (0.4, 0.7, 1.0)]
-    search = GridSearchCV(REG, {"form": forms}, cv=3).fit(task.X, task.Y[..., 0])
-    assert search.best_params_["form"] == forms[1]
-    search = GridSearchCV(SQUARED, {"class_weight": [None, "balanced", {"up": 3.0}]}, cv=3)
-    assert search.fit(X, LABELS["array"]).best_score_ > 0.7
-    scores = cross_val_score(REG, X, NUMBERS["array"], cv=2)
-    assert cross_val_score(REG, X, NUMBERS["array"], cv=2, n_jobs=2) == pytest.approx(scores)
+    form = pa.Form(decay=0.7, bias=True)
+    task = pa.data.planted(80, 6, 3, n_outputs=1, form=form, random_state=0)
+    forms = [pa.Form(decay=0.4, bias=True), form, pa.Form(bias=True)]
+    search = ms.GridSearchCV(REG, {"form": forms}, cv=3).fit(task.X, task.Y[..., 0])
+    assert search.best_params_["form"] == form
+    weights = {"class_weight": [None, "balanced", {"up": 3.0}]}
+    assert ms.GridSearchCV(SQUARED, weights, cv=3).fit(X, LABELS["array"]).best_score_ > 0.7
     Y = pa.data.random_layer(DIMS, 2, 2, "last", random_state=3)(X)
-    each = MultiOutputRegressor(REG).fit(X, Y).predict(X)
+    scores = ms.cross_val_score(REG, X, Y, cv=2)
+    assert ms.cross_val_score(REG, X, Y, cv=2, n_jobs=2) == pytest.approx(scores)
+    each = multioutput.MultiOutputRegressor(REG).fit(X, Y).predict(X)
     assert each == pytest.approx(clone(REG).fit(X, Y).predict(X))
 
 
@@ -452,10 +409,10 @@ def test_weights_and_contexts_are_routed(metadata):
         asking.set_score_request(**{metadata: True})
         if of_predict:
             asking.set_predict_request(context=True)
-        scores = cross_validate(asking, X, y, cv=FOLDS, params={metadata: given})["test_score"]
+        scores = ms.cross_validate(asking, X, y, cv=FOLDS, params={metadata: given})["test_score"]
         one = clone(asking).fit(X[train], y[train], **{metadata: given[train]})
         assert scores[0] == one.score(X[test], y[test], **{metadata: given[test]})
-        search = GridSearchCV(asking, {"ridge": [0.1, 1e3]}, cv=FOLDS)
+        search = ms.GridSearchCV(asking, {"ridge": [0.1, 1e3]}, cv=FOLDS)
         search.fit(X, y, **{metadata: given})
         expected = clone(asking).set_params(**search.best_params_).fit(X, y, **{metadata: given})
         found = search.best_estimator_.predict(X, **of_predict)
@@ -464,7 +421,7 @@ def test_weights_and_contexts_are_routed(metadata):
         expected = clone(asking).fit(X, y, **{metadata: given})
         assert np.array_equal(piped[-1].coef_, expected.coef_)
         with pytest.raises(UnsetMetadataPassedError, match=metadata):
-            cross_validate(clone(REG), X, y, cv=FOLDS, params={metadata: given})
+            ms.cross_validate(clone(REG), X, y, cv=FOLDS, params={metadata: given})
 
 
 def test_sequences_are_no_tables():
@@ -476,17 +433,17 @@ def test_sequences_are_no_tables():
     assert pipe.set_output(transform="default") is pipe
     y, labels, fitted = NUMBERS["array"], LABELS["array"], clone(REG).fit(X, NUMBERS["array"])
     of_tables = {
-        "bagging": lambda: BaggingRegressor(REG, 2).fit(X, y),
-        "bagging of classes": lambda: BaggingClassifier(SQUARED, 2).fit(X, labels),
-        "elimination": lambda: RFE(REG).fit(X, y),
-        "chain": lambda: RegressorChain(REG).fit(X, np.c_[y, y]),
+        "bagging": lambda: ensemble.BaggingRegressor(REG, 2).fit(X, y),
+        "bagging of classes": lambda: ensemble.BaggingClassifier(SQUARED, 2).fit(X, labels),
+        "elimination": lambda: feature_selection.RFE(REG).fit(X, y),
+        "chain": lambda: multioutput.RegressorChain(REG).fit(X, np.c_[y, y]),
         "one against one": lambda: OneVsOneClassifier(SQUARED).fit(X, labels),
         "scaler": lambda: make_pipeline(StandardScaler(), REG).fit(X, y),
-        "importance": lambda: permutation_importance(fitted, X, y),
-        "dependence": lambda: partial_dependence(fitted, X, [0]),
+        "importance": lambda: inspection.permutation_importance(fitted, X, y),
+        "dependence": lambda: inspection.partial_dependence(fitted, X, [0]),
         "stack beside X": lambda: clone(REGRESSORS["stack"]).set_params(passthrough=True).fit(X, y),
-        "boosting of lists": lambda: AdaBoostRegressor(REG).fit(RAGGED, y),
-        "bagging of lists": lambda: BaggingRegressor(REG, 2).fit(RAGGED, y),
+        "boosting of lists": lambda: ensemble.AdaBoostRegressor(REG).fit(RAGGED, y),
+        "bagging of lists": lambda: ensemble.BaggingRegressor(REG, 2).fit(RAGGED, y),
     }
     for fit in of_tables.values():
         with pytest.raises(ValueError, match=r"dim|2D|inhomogeneous"):
@@ -498,8 +455,8 @@ def test_sequences_are_no_tables():
     )
     model = make_pipeline(cut, REG)
     assert np.array_equal(model.fit(table, y).predict(table), fitted.predict(X))
-    bag = BaggingRegressor(model, 3, max_samples=0.9, random_state=0).fit(table, y)
+    bag = ensemble.BaggingRegressor(model, 3, max_samples=0.9, random_state=0).fit(table, y)
     assert bag.score(table, y) > 0.99
-    importances = permutation_importance(model, table, y, n_repeats=2, random_state=0)
+    importances = inspection.permutation_importance(model, table, y, n_repeats=2, random_state=0)
     # The last token asks, and so counts most.
     assert importances.importances_mean.argmax() >= (LENGTH - 1) * DIMS
