@@ -6,12 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.preprocessing import StandardScaler
-
-import polyattn as pa
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "examples" / "real_data"
@@ -22,19 +17,16 @@ METHODS = ["attention recipe", "with decay and log-loss", "default estimator",
 
 
 @pytest.fixture
-def parts(monkeypatch):
-    """The modules of the example that need no toolbox."""
+def tables(monkeypatch):
+    """The module of the example that writes the page."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("tokens", "attention", "tables")
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield [importlib.import_module(name) for name in names]
-    for name in names:
-        sys.modules.pop(name, None)
+    monkeypatch.delitem(sys.modules, "tables", raising=False)
+    yield importlib.import_module("tables")
+    sys.modules.pop("tables", None)
 
 
-def test_the_page_has_the_tables_of_the_results(parts):
-    tables, page = parts[2], (ROOT / "docs" / "real_data.md").read_text()
+def test_the_page_has_the_tables_of_the_results(tables):
+    page = (ROOT / "docs" / "real_data.md").read_text()
     results = tables.Results(ROWS)
     assert tables.with_tables(page, tables.tables(results)) == page
     for field in ("score", "fit_seconds", "predict_seconds"):
@@ -49,28 +41,6 @@ def test_the_page_has_the_tables_of_the_results(parts):
     for name in results.sets:
         difference = results.losses(name, METHODS[0]) - results.losses(name, METHODS[4])
         assert difference.mean() <= tables.standard_error(difference), name
-
-
-def test_a_view_does_not_know_units_or_other_series_and_its_layer_tells_classes(parts):
-    tokens, attention, _ = parts
-    rng, labels = np.random.default_rng(0), np.tile(["fast", "slow"], 12)
-    rates, series = np.where(labels == "fast", 1.5, 0.4), []
-    for rate in rates:
-        phases = rate * np.arange(rng.integers(20, 41)) + rng.uniform(0, 6.3, (2, 1))
-        series.append(np.cos(phases) + 0.2 * rng.standard_normal(phases.shape))
-    maker = tokens.Tokens(tokens.View("together", n_waves=3, lags=2, normed=True, n_signs=24))
-    found = maker.fit_transform(series)
-    assert np.array_equal(maker.transform([series[3]])[0], found[3])
-    units = np.array([[1e6], [1e-7]])
-    scaled = maker.fit_transform([units * one + units for one in series])
-    np.testing.assert_allclose(np.concatenate(scaled), np.concatenate(found), atol=1e-6)
-    # The linear form of one token is ridge regression on standardised summaries.
-    X, y = tokens.Summaries().fit_transform(series), rates - rates.mean()
-    table = StandardScaler().fit_transform(tokens.summaries(series))
-    outputs = pa.fit(X, y, form=attention.LINEAR, ridge=0.3).predict(X)[:, 0]
-    np.testing.assert_allclose(outputs, Ridge(0.3).fit(table, y).predict(table), atol=1e-9)
-    model = attention.Attention(False).fit(series[:16], labels[:16])
-    assert np.all(model.predict(series[16:]) == labels[16:])
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from sklearn.utils import estimator_checks, estimator_html_repr, get_tags
+from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -152,52 +152,35 @@ def test_all_checks_of_scikit_learn_pass_or_are_said_not_to_apply(monkeypatch):
     assert f"Those are {len(run)} different checks" in text
 
 
-def test_checks_can_fail():
-    """Negative control."""
-
-    class Forgetful(TableRegressor):
-        def predict(self, X):
-            return np.zeros(len(X))
-
-    results = check_estimator(Forgetful(), on_skip=None, on_fail=None)
-    failed = {each["check_name"] for each in results if each["status"] == "failed"}
-    assert "check_estimators_unfitted" in failed
-
-
 # Its rules for sequences --------------------------------------------------------------------
 
 N, LENGTH, DIMS = 90, 5, 3
 X = np.random.default_rng(0).standard_normal((N, LENGTH, DIMS))
 
 
-def planted(mode, names):
-    """Outputs of a layer with some noise: numbers, or the class whose output is the largest."""
-    n_outputs = names if isinstance(names, int) else len(names)
-    Y = pa.data.random_layer(DIMS, n_outputs, 2, mode, random_state=1)(X)
+def planted(mode, *names):
+    """Numbers of a layer with some noise, or for each position the name of the largest output."""
+    Y = pa.data.random_layer(DIMS, len(names) or 2, 2, mode, random_state=1)(X)
     Y = Y + 0.05 * np.random.default_rng(2).standard_normal(Y.shape)
-    if not isinstance(names, int):
-        return np.array(names)[np.argmax(Y, axis=-1)]
-    return Y[..., 0] if n_outputs == 1 else Y
+    return np.array(names)[np.argmax(Y, axis=-1)] if names else Y
 
 
-DECAY = pa.Form(decay=0.9, mean=True, skip=True)
+FORM = pa.Form(decay=0.9, mean=True, skip=True)
 CASES = {
-    "numbers": (REGRESSOR(ridge=1e-3), planted("last", 1)),
-    "causal": (REGRESSOR(ridge=1e-3, mode="causal"), planted("causal", 1)),
-    "form": (REGRESSOR(ridge=1e-3, form=DECAY), planted("last", 2)),
-    "text": (CLASSIFIER(ridge=10.0), planted("last", ["down", "up"])),
-    "full": (CLASSIFIER(ridge=10.0, mode="full"), planted("full", [3, 5, 9])),
-    "log-loss": (CLASSIFIER(loss="logistic", ridge=10.0), planted("last", ["a", "b", "c"])),
+    "numbers": (REGRESSOR(ridge=1e-3), planted("last")[:, 0]),
+    "causal": (REGRESSOR(ridge=1e-3, mode="causal"), planted("causal")[..., 0]),
+    "form": (REGRESSOR(ridge=1e-3, form=FORM), planted("last")),
+    "text": (CLASSIFIER(ridge=10.0), planted("last", "down", "up")),
+    "full": (CLASSIFIER(ridge=10.0, mode="full"), planted("full", 3, 5, 9)),
+    "log-loss": (CLASSIFIER(loss="logistic", ridge=10.0), planted("last", "a", "b", "c")),
 }
 
 
 def same(first, second, tolerance=1e-9):
-    """Predictions in any form are equal: labels exactly, numbers up to rounding."""
+    """Labels exactly, numbers up to rounding."""
     first, second = np.asarray(first), np.asarray(second)
-    if first.dtype.kind == "f":
-        np.testing.assert_allclose(first, second, tolerance, tolerance)
-    else:
-        assert np.array_equal(first, second)
+    close = first.dtype.kind == "f" and np.allclose(first, second, tolerance, tolerance)
+    assert close or np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -239,48 +222,13 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     expected = clone(model).fit(X[repeated], y[repeated]).coef_
     same(clone(model).fit(X, y, sample_weight=counts).coef_, expected, 1e-6)
     assert model.score(X, y, counts) == pytest.approx(model.score(X[repeated], y[repeated]))
-    tags = get_tags(model)
-    assert tags.input_tags.three_d_array
-    assert not (tags.input_tags.two_d_array or tags.input_tags.sparse or tags.input_tags.allow_nan)
-    assert tags.target_tags.required
-    assert tags.target_tags.multi_output != is_classifier(model)
-    assert type(model).__name__ in estimator_html_repr(model)
+    tags, target = get_tags(model).input_tags, get_tags(model).target_tags
+    assert (tags.three_d_array, tags.two_d_array, tags.allow_nan) == (True, False, False)
+    assert (target.required, target.multi_output) == (True, not is_classifier(model))
     assert not hasattr(model, "set_output")  # it transforms nothing
-
-
-@pytest.mark.parametrize("make", [REGRESSOR, CLASSIFIER, pa.SoftmaxAttentionRegressor,
-                                  pa.SequenceScaler, pa.SequenceImputer])  # fmt: skip
-def test_parameters_are_only_stored(make):
-    marker = object()
-    for name in make().get_params():
-        assert getattr(make(**{name: marker}), name) is marker
-        assert clone(make()).set_params(**{name: marker}).get_params()[name] is marker
-    with pytest.raises(ValueError, match="rigde"):
-        make().set_params(rigde=1.0)
-
-
-WRONG_X = [
-    (X[0], r"\(5, 3\)"), (X[:0], "empty"), (X[:, :0], "token"), (X.astype(str), "text"),
-    (np.where(X > 2, np.nan, X), "NaN"), (X * 1j, "complex"), (np.full(X.shape, None), "objects"),
-    (X[:-1], f"{N - 1} sequences"), ([X[0], X[1][:, :2]], r"X\[1\] has 2"),
-]  # fmt: skip
-WRONG = {"mode": "first", "ridge": -1.0, "n_heads": 0, "solver": "newton", "layout": "rows"}
-
-
-@pytest.mark.parametrize("name", ["numbers", "full", "log-loss"])
-def test_bad_sequences_and_parameters_are_named(name):
-    estimator, y = CASES[name]
-    model = clone(estimator).fit(X, y)
-    for bad, word in WRONG_X:
-        with pytest.raises(PolyattnError, match=word):
-            clone(estimator).fit(bad, y)
-    for bad, word in ((X[..., :2], "3 coordinates; got 2"), (X[:, 0], "table")):
-        for method in (model.predict, lambda Z: model.score(Z, y)):
-            with pytest.raises(PolyattnError, match=word):
-                method(bad)
-    for parameter, value in WRONG.items():
+    for parameter, value in {"mode": "first", "ridge": -1.0, "n_heads": 0, "solver": "x"}.items():
         wrong = clone(estimator).set_params(**{parameter: value})
-        for method in (wrong.fit, wrong.partial_fit) if name == "numbers" else (wrong.fit,):
+        for method in (wrong.fit, wrong.partial_fit) if y.dtype.kind == "f" else (wrong.fit,):
             with pytest.raises(PolyattnError, match=parameter):
                 method(X, y)
 
@@ -302,7 +250,7 @@ REGRESSORS = {
     "pipeline": make_pipeline(FunctionTransformer(), REG),
     "targets": TransformedTargetRegressor(REG, func=np.negative, inverse_func=np.negative),
     "vote": ensemble.VotingRegressor([("a", REG), ("b", REGRESSOR(ridge=1e-2))]),
-    "stack": ensemble.StackingRegressor([("a", REG), ("b", REGRESSOR(ridge=10.0))], LinearRegression(), cv=FOLDS),
+    "stack": ensemble.StackingRegressor([("a", REG)], LinearRegression(), cv=FOLDS),
     "grid": ms.GridSearchCV(REG, GRID, cv=FOLDS),
     "random": ms.RandomizedSearchCV(REG, GRID, n_iter=2, cv=FOLDS, random_state=0),
     "halving": ms.HalvingGridSearchCV(REG, GRID, cv=FOLDS, min_resources=30),
@@ -312,13 +260,9 @@ CLASSIFIERS = {
     "calibrated scores": CalibratedClassifierCV(SQUARED, cv=FOLDS),
     "calibrated on all": CalibratedClassifierCV(SQUARED, cv=FOLDS, ensemble=False),
     "calibrated chances": CalibratedClassifierCV(LOGISTIC, cv=FOLDS, method="isotonic"),
-    "hard vote": ensemble.VotingClassifier(
-        [("a", SQUARED), ("b", LOGISTIC), ("c", CLASSIFIER(ridge=0.1))]
-    ),
+    "hard vote": ensemble.VotingClassifier([("a", SQUARED), ("b", LOGISTIC), ("c", SQUARED)]),
     "soft vote": ensemble.VotingClassifier([("a", LOGISTIC), ("b", LOGISTIC)], voting="soft"),
-    "stack": ensemble.StackingClassifier(
-        [("a", SQUARED), ("b", LOGISTIC)], LogisticRegression(), cv=FOLDS
-    ),
+    "stack": ensemble.StackingClassifier([("a", SQUARED)], LogisticRegression(), cv=FOLDS),
     "one against the rest": OneVsRestClassifier(SQUARED),
     "threshold": ms.FixedThresholdClassifier(LOGISTIC, threshold=0.5),
     "tuned": ms.TunedThresholdClassifierCV(LOGISTIC, cv=FOLDS),
@@ -330,29 +274,25 @@ OF_ARRAYS = ("halving", "tuned")
 def test_estimators_compose(kind):
     data, y, labels = KINDS[kind], NUMBERS[kind], LABELS[kind]
     for name, estimator in REGRESSORS.items():
-        if name in OF_ARRAYS and kind != "array":
-            continue
-        model = clone(estimator).fit(data, y)
-        assert model.predict(data) == pytest.approx(y, abs=0.05), name
-        assert model.score(data, y) > 0.99
-        assert getattr(model, "best_params_", {"ridge": 1e-3}) == {"ridge": 1e-3}
+        if kind == "array" or name not in OF_ARRAYS:
+            model = clone(estimator).fit(data, y)
+            assert model.predict(data) == pytest.approx(y, abs=0.05), name
+            assert model.score(data, y) > 0.99
+            assert getattr(model, "best_params_", {"ridge": 1e-3}) == {"ridge": 1e-3}
     for name, estimator in CLASSIFIERS.items():
-        if name in OF_ARRAYS and kind != "array":
-            continue
-        model = clone(estimator).fit(data, labels)
-        assert set(model.predict(data)) == {"up", "down"}
-        assert model.score(data, labels) > 0.7, name
-        if name.startswith(("calibrated", "soft", "stack")):
-            assert model.predict_proba(data).sum(axis=1) == pytest.approx(1.0)
+        if kind == "array" or name not in OF_ARRAYS:
+            model = clone(estimator).fit(data, labels)
+            assert set(model.predict(data)) == {"up", "down"}
+            assert model.score(data, labels) > 0.7, name
+            if name.startswith(("calibrated", "soft", "stack")):
+                assert model.predict_proba(data).sum(axis=1) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_folds_leave_out_what_they_should(kind):
     """By hand: a fit to the other folds predicts this one, preparation included."""
     data, y, labels = KINDS[kind], NUMBERS[kind], LABELS[kind]
-    prepared = make_pipeline(
-        pa.SequenceImputer(), pa.SequenceScaler(), REGRESSOR(ridge=1e-3, bias=True)
-    )
+    prepared = make_pipeline(pa.SequenceImputer(), pa.SequenceScaler(), REGRESSOR("last", "loo"))
     for model, truth, method in (
         (REG, y, "predict"), (prepared, y, "predict"), (SQUARED, labels, "decision_function"),
         (LOGISTIC, labels, "predict_proba"),
@@ -364,26 +304,17 @@ def test_folds_leave_out_what_they_should(kind):
             left_out = [data[i] for i in test]
             assert predicted[test] == pytest.approx(getattr(fitted, method)(left_out), rel=1e-4)
             assert score == pytest.approx(fitted.score(left_out, truth[test]))
-    assert np.isfinite(
-        ms.cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
-    ).all()
-    _, train, test = ms.learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])
-    assert train.shape == (2, 3)
-    assert np.all(test > 0.9)
-    _, test = ms.validation_curve(
-        REG, data, y, cv=FOLDS, param_name="ridge", param_range=[1e-3, 1e3]
-    )
-    assert np.all(test[0] > test[1])
+    losses = ms.cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
+    assert np.isfinite(losses).all()
+    assert np.all(ms.learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])[2] > 0.9)
+    ridges = {"param_name": "ridge", "param_range": [1e-3, 1e3]}
+    scores = ms.validation_curve(REG, data, y, cv=FOLDS, **ridges)[1]
+    assert np.all(scores[0] > scores[1])
     fitted_to, left_out, its, others = ms.train_test_split(data, y, random_state=0)
     assert clone(REG).fit(fitted_to, its).score(left_out, others) > 0.9
-    grid = {
-        "sequencescaler__with_mean": [True, False],
-        "sequenceimputer__strategy": ["mean", "linear"],
-    }
-    assert ms.GridSearchCV(prepared, grid, cv=FOLDS).fit(data, y).best_score_ > 0.9
 
 
-def test_forms_are_searched_and_processes_agree():
+def test_forms_and_weights_of_classes_are_searched():
     form = pa.Form(decay=0.7, bias=True)
     task = pa.data.planted(80, 6, 3, n_outputs=1, form=form, random_state=0)
     forms = [pa.Form(decay=0.4, bias=True), form, pa.Form(bias=True)]
@@ -392,34 +323,32 @@ def test_forms_are_searched_and_processes_agree():
     weights = {"class_weight": [None, "balanced", {"up": 3.0}]}
     assert ms.GridSearchCV(SQUARED, weights, cv=3).fit(X, LABELS["array"]).best_score_ > 0.7
     Y = pa.data.random_layer(DIMS, 2, 2, "last", random_state=3)(X)
-    scores = ms.cross_val_score(REG, X, Y, cv=2)
-    assert ms.cross_val_score(REG, X, Y, cv=2, n_jobs=2) == pytest.approx(scores)
     each = multioutput.MultiOutputRegressor(REG).fit(X, Y).predict(X)
     assert each == pytest.approx(clone(REG).fit(X, Y).predict(X))
 
 
+@pytest.mark.slow
+def test_processes_agree():
+    scores = ms.cross_val_score(REG, X, NUMBERS["array"], cv=2)
+    parallel = ms.cross_val_score(REG, X, NUMBERS["array"], cv=2, n_jobs=2)
+    assert parallel == pytest.approx(scores)
+
+
 @pytest.mark.parametrize("metadata", ["sample_weight", "context"])
 def test_weights_and_contexts_are_routed(metadata):
-    y = NUMBERS["array"]
+    y, (train, test) = NUMBERS["array"], next(FOLDS.split(X))
     given = np.linspace(0.0, 2.0, N) if metadata == "sample_weight" else X[:, ::-1, :2] ** 2
-    of_predict = {metadata: given} if metadata == "context" else {}
-    train, test = next(FOLDS.split(X))
     with config_context(enable_metadata_routing=True):
         asking = REGRESSOR(ridge=0.1).set_fit_request(**{metadata: True})
         asking.set_score_request(**{metadata: True})
-        if of_predict:
-            asking.set_predict_request(context=True)
         scores = ms.cross_validate(asking, X, y, cv=FOLDS, params={metadata: given})["test_score"]
         one = clone(asking).fit(X[train], y[train], **{metadata: given[train]})
         assert scores[0] == one.score(X[test], y[test], **{metadata: given[test]})
-        search = ms.GridSearchCV(asking, {"ridge": [0.1, 1e3]}, cv=FOLDS)
-        search.fit(X, y, **{metadata: given})
-        expected = clone(asking).set_params(**search.best_params_).fit(X, y, **{metadata: given})
-        found = search.best_estimator_.predict(X, **of_predict)
-        assert np.array_equal(found, expected.predict(X, **of_predict))
+        expected = clone(asking).fit(X, y, **{metadata: given}).coef_
+        search = ms.GridSearchCV(asking, {"ridge": [0.1]}, cv=FOLDS).fit(X, y, **{metadata: given})
+        assert np.array_equal(search.best_estimator_.coef_, expected)
         piped = make_pipeline(FunctionTransformer(), asking).fit(X, y, **{metadata: given})
-        expected = clone(asking).fit(X, y, **{metadata: given})
-        assert np.array_equal(piped[-1].coef_, expected.coef_)
+        assert np.array_equal(piped[-1].coef_, expected)
         with pytest.raises(UnsetMetadataPassedError, match=metadata):
             ms.cross_validate(clone(REG), X, y, cv=FOLDS, params={metadata: given})
 
@@ -432,31 +361,25 @@ def test_sequences_are_no_tables():
         pipe.set_output(transform="pandas")
     assert pipe.set_output(transform="default") is pipe
     y, labels, fitted = NUMBERS["array"], LABELS["array"], clone(REG).fit(X, NUMBERS["array"])
-    of_tables = {
-        "bagging": lambda: ensemble.BaggingRegressor(REG, 2).fit(X, y),
-        "bagging of classes": lambda: ensemble.BaggingClassifier(SQUARED, 2).fit(X, labels),
-        "elimination": lambda: feature_selection.RFE(REG).fit(X, y),
-        "chain": lambda: multioutput.RegressorChain(REG).fit(X, np.c_[y, y]),
-        "one against one": lambda: OneVsOneClassifier(SQUARED).fit(X, labels),
-        "scaler": lambda: make_pipeline(StandardScaler(), REG).fit(X, y),
-        "importance": lambda: inspection.permutation_importance(fitted, X, y),
-        "dependence": lambda: inspection.partial_dependence(fitted, X, [0]),
-        "stack beside X": lambda: clone(REGRESSORS["stack"]).set_params(passthrough=True).fit(X, y),
-        "boosting of lists": lambda: ensemble.AdaBoostRegressor(REG).fit(RAGGED, y),
-        "bagging of lists": lambda: ensemble.BaggingRegressor(REG, 2).fit(RAGGED, y),
-    }
-    for fit in of_tables.values():
+    for fit in (
+        lambda: ensemble.BaggingRegressor(REG, 2).fit(X, y),
+        lambda: ensemble.BaggingClassifier(SQUARED, 2).fit(X, labels),
+        lambda: feature_selection.RFE(REG).fit(X, y),
+        lambda: multioutput.RegressorChain(REG).fit(X, np.c_[y, y]),
+        lambda: OneVsOneClassifier(SQUARED).fit(X, labels),
+        lambda: make_pipeline(StandardScaler(), REG).fit(X, y),
+        lambda: inspection.permutation_importance(fitted, X, y),
+        lambda: inspection.partial_dependence(fitted, X, [0]),
+        lambda: clone(REGRESSORS["stack"]).set_params(passthrough=True).fit(X, y),
+        lambda: ensemble.AdaBoostRegressor(REG).fit(RAGGED, y),
+    ):
         with pytest.raises(ValueError, match=r"dim|2D|inhomogeneous"):
             fit()
     # The way round: a table of all coordinates of a sequence, cut into tokens in a pipeline.
-    table, cut = (
-        X.reshape(N, -1),
-        FunctionTransformer(partial(np.reshape, shape=(-1, LENGTH, DIMS))),
-    )
-    model = make_pipeline(cut, REG)
+    cut = FunctionTransformer(partial(np.reshape, shape=(-1, LENGTH, DIMS)))
+    table, model = X.reshape(N, -1), make_pipeline(cut, REG)
     assert np.array_equal(model.fit(table, y).predict(table), fitted.predict(X))
     bag = ensemble.BaggingRegressor(model, 3, max_samples=0.9, random_state=0).fit(table, y)
     assert bag.score(table, y) > 0.99
-    importances = inspection.permutation_importance(model, table, y, n_repeats=2, random_state=0)
-    # The last token asks, and so counts most.
-    assert importances.importances_mean.argmax() >= (LENGTH - 1) * DIMS
+    found = inspection.permutation_importance(model, table, y, n_repeats=2, random_state=0)
+    assert found.importances_mean.argmax() >= (LENGTH - 1) * DIMS  # the last token asks
