@@ -1,0 +1,665 @@
+"""The estimators: least squares and log-loss of the features, streams, labels, certificates."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import accuracy_score, r2_score
+
+import oracle
+import polyattn as pa
+from polyattn.errors import InvalidInput, InvalidType, PolyattnError
+
+REGRESSOR, CLASSIFIER = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+SOLVERS = ("primal", "dual", "direct", "iterative")
+MODES = oracle.MODES
+
+
+def optimum(X, rows, form, ridge, weights, Z):
+    """Outputs of the minimiser, one row per predicted position; one weight per such row."""
+    psi, n_queries = oracle.design(X, form, Z), len(oracle.summaries(X[0], form, Z and Z[0])[0][1])
+    sizes = oracle.squared_sizes(form, (X if Z is None else Z)[0].shape[1], n_queries)
+    return psi @ oracle.least_squares(psi, rows, sizes, ridge, weights)
+
+
+def features(X):
+    """Features of mode last in the coordinates of the norm: a ridge on them is that on ||T||^2."""
+    d = X.shape[2]
+    return oracle.design(list(X), {}) / np.sqrt(oracle.squared_sizes({}, d, d))
+
+
+def stacked(outputs):
+    return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
+
+
+def noisy(mode="last", n_sequences=60, n_outputs=2, seed=0):
+    """Tokens (N, 4, 3) and the outputs of a planted layer with some noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_sequences, 4, 3))
+    Y = pa.data.random_layer(3, n_outputs, 2, mode, random_state=1)(X)
+    return X, Y + 0.1 * rng.standard_normal(Y.shape)
+
+
+# Regression ---------------------------------------------------------------------------------
+
+
+@given(
+    fields=oracle.forms(), seed=st.integers(0, 99), n_outputs=st.integers(1, 2),
+    weighted=st.booleans(), ridge=st.sampled_from([0.03, 2.0]), cut=st.integers(1, 11),
+    solver=st.sampled_from(["auto", *SOLVERS]), ragged=st.booleans(),
+)  # fmt: skip
+def test_a_regressor_is_least_squares_in_every_form_at_once_and_in_parts(
+    fields, seed, n_outputs, weighted, ridge, cut, solver, ragged
+):
+    fields, n_context_dims = oracle.split_context(fields)
+    form, rng = pa.Form(**fields), np.random.default_rng(seed)
+    X = [rng.standard_normal((1 + i % 4 if ragged else 3, 3)) for i in range(12)]
+    Z = oracle.contexts_for(X, fields, n_context_dims)
+    counts = [len(oracle.predicted(len(x), fields["mode"])) for x in X]
+    rows = rng.standard_normal((sum(counts), n_outputs))
+    Y = rows if fields["mode"] == "last" else np.split(rows, np.cumsum(counts)[:-1])
+    weights = rng.integers(0, 4, 12) + (np.arange(12) == 0) if weighted else np.ones(12)
+    of_rows = np.repeat(weights, counts)
+    expected = optimum(X, rows, fields, ridge, of_rows, Z)
+    used = [i for i in range(12) if weights[i]]
+    used_Z = None if Z is None else [Z[i] for i in used]
+    verdict = pa.certify([X[i] for i in used], form=form, context=used_Z).verdict
+    whole = REGRESSOR(form=form, ridge=ridge, solver=solver)
+    whole.fit(X, Y, weights if weighted else None, context=Z)
+    models = [whole]
+    if solver in ("auto", "primal", "direct"):
+        models.append(clone(whole))
+        for some in (slice(0, cut), slice(cut, None)):
+            models[1].partial_fit(X[some], Y[some], weights[some], context=Z and Z[some])
+    for model in models:
+        found = stacked(model.predict(X, context=Z))
+        assert np.linalg.norm(found - expected) <= 1e-7 * np.linalg.norm(expected) + 1e-9
+        score = r2_score(rows, expected, sample_weight=of_rows)
+        assert model.score(X, Y, weights, context=Z) == pytest.approx(score, abs=1e-6)
+        assert (model.result_.form, model.certificate_.verdict) == (form, verdict)
+
+
+def test_planted_layers_and_forms_are_found():
+    task = pa.data.planted(200, (2, 9), 4, n_heads=2, mode="full", random_state=5)
+    model = REGRESSOR(mode="full").fit(task.X, task.Y)
+    assert pa.same_function(model.layer_, task.layer)
+    assert (model.layer_.n_heads, model.n_outputs_, model.outcome_.name) == (2, 4, "unique")
+    task = pa.data.planted(80, 6, 3, n_outputs=1, form=pa.Form(decay=0.7), random_state=0)
+    model = REGRESSOR(form=pa.Form(decay="loo")).fit(task.X, task.Y)
+    assert model.result_.form.decay == pytest.approx(0.7, abs=1e-6)
+    assert model.get_params()["form"].decay == "loo"
+
+
+OPTIONS = [
+    {"ridge": "loo"}, {"ridge": "gcv", "ridge_grid": [3.0, 30.0]}, {"ridge": 0.3, "bias": True},
+    {"n_heads": 1, "head_rank": 1, "random_state": 3}, {"mode": "causal", "ridge": 1.0},
+    {"solver": "dual", "ridge": 2.0}, {"solver": "direct"}, {"ridge": "gcv"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_parameters_are_those_of_fit(options):
+    X, Y = noisy(options.get("mode", "last"))
+    weights = np.random.default_rng(1).random(60)
+    model, expected = REGRESSOR(**options), pa.fit(X, Y, sample_weight=weights, **options)
+    models = [clone(model).fit(X, Y, weights)]
+    if "loo" not in options.values() and "dual" not in options.values():
+        parts = model.partial_fit(X[:50], Y[:50], weights[:50])
+        models.append(parts.partial_fit(X[50:], Y[50:], weights[50:]))
+        kind = pa.TriangularFactor if "solver" in options else pa.Moments
+        assert isinstance(parts.result_.statistics, kind)
+    for each in models:
+        np.testing.assert_allclose(each.coef_, expected.coef, rtol=1e-6, atol=1e-8)
+        assert each.result_.ridge == pytest.approx(expected.ridge, rel=1e-9)
+        if "n_heads" in options:
+            assert each.layer_.n_heads == 1
+            np.testing.assert_allclose(each.layer_(X), expected.layer(X), atol=1e-6)
+
+
+def test_predictions_have_the_axes_of_the_targets():
+    X, Y = noisy("full")
+    y, ragged = Y[:, -1, 0], [x[: 1 + i % 4] for i, x in enumerate(X)]
+    for given_y in (y, y[:, None], Y[:, 0]):
+        outputs, bounds = REGRESSOR(ridge=0.1).fit(X, given_y).predict(X, return_bound=True)
+        assert (outputs.shape, bounds.shape) == (given_y.shape, (60,))
+    assert REGRESSOR().fit(X, y.tolist()).predict(X).shape == (60,)
+    for given_y, axes in ((Y[..., 0], ()), (Y[..., :1], (1,)), (list(Y[..., 0]), ()), (Y, (2,))):
+        model = REGRESSOR("full").fit(X, given_y)
+        assert model.predict(X).shape == (60, 4, *axes)
+        parts, bounds = model.predict(ragged, return_bound=True)
+        assert [p.shape for p in parts] == [(len(x), *axes) for x in ragged]
+        assert [b.shape for b in bounds] == [(len(x),) for x in ragged]
+
+
+def test_softmax_heads_are_those_of_learn_softmax():
+    task = pa.data.planted_softmax(60, 3, 2, n_heads=1, random_state=0)
+    for options in ({"n_heads": 1}, {"max_heads": 1, "bias": True}):
+        model = pa.SoftmaxAttentionRegressor(**options).fit(task.X, task.Y)
+        expected = pa.learn_softmax(task.X, task.Y, **options)
+        assert np.array_equal(model.predict(task.X), expected.layer(task.X))
+        assert (model.recovered_, model.outcome_) == (expected.recovered, expected.outcome)
+        weights, rows = np.arange(60.0), [a.reshape(-1, 2) for a in (task.Y, model.predict(task.X))]
+        score = r2_score(*rows, sample_weight=np.repeat(weights, len(rows[0]) // 60))
+        assert model.score(task.X, task.Y, sample_weight=weights) == pytest.approx(score)
+    flat = pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False)
+    assert flat.fit(task.X, task.Y[:, -1, 0]).predict(task.X).shape == (60,)
+    assert (flat.n_features_in_, flat.n_outputs_) == (2, 1)
+
+
+# Streams ------------------------------------------------------------------------------------
+
+
+def test_what_was_handed_out_does_not_move_with_the_stream():
+    X, Y = noisy(n_sequences=80)
+    for begin in ("partial_fit", "fit"):
+        model = getattr(REGRESSOR(solver="primal"), begin)(X[:10], Y[:10])
+        first, certificate = model.result_, model.certificate_
+        assert model.certificate_ is certificate
+        model.partial_fit(X[10:], Y[10:])
+        assert (first.statistics.n_rows, certificate.n_rows) == (10, 10)
+        assert certificate.verdict == "not_identifiable"
+        assert model.result_.statistics.n_rows == 80
+        assert model.certificate_.verdict == "identifiable"
+        np.testing.assert_allclose(model.coef_, REGRESSOR().fit(X, Y).coef_, atol=1e-9)
+        assert model.fit(X[:10], Y[:10]).certificate_.verdict == "not_identifiable"
+    # Parameters count from the call that saw them.
+    model = REGRESSOR(ridge=1.0).partial_fit(X, Y).set_params(ridge=0.0)
+    assert model.result_.ridge == 1.0
+    assert model.partial_fit(X, Y).result_.ridge == 0.0
+    assert "Not solved yet" in str(model.partial_fit(X, Y))
+
+
+def test_sources_are_the_arrays_they_hold(tmp_path):
+    X, Y = noisy("causal", 50, 1)
+    for mode, y in (("last", Y[:, -1, 0]), ("causal", Y[..., 0])):
+        source, model = pa.scan([(X[:20], y[:20]), (X[20:], y[20:])]), REGRESSOR(mode, ridge=0.1)
+        expected = clone(model).fit(X, y)
+        for fitted in (clone(model).fit(source), clone(model).partial_fit(source)):
+            np.testing.assert_allclose(stacked(fitted.predict(source)), expected.predict(X).ravel())
+            assert fitted.score(source) == pytest.approx(expected.score(X, y))
+    names = np.array(["b", "a", "c"])[np.digitize(Y[:, -1, 0], [-0.5, 0.5])]
+    for labels in (names, names == "a"):
+        for name, some in (("1", slice(20)), ("2", slice(20, None))):
+            np.savez(tmp_path / f"{name}.npz", X=X[some], Y=labels[some])
+        source = pa.scan([tmp_path / "1.npz", tmp_path / "2.npz"])
+        expected = CLASSIFIER(ridge=1.0).fit(X, labels)
+        parts = CLASSIFIER(ridge=1.0).partial_fit(source, classes=np.unique(labels))
+        for fitted in (CLASSIFIER(ridge=1.0).fit(source), parts):
+            assert np.array_equal(fitted.predict(source), expected.predict(X))
+            assert fitted.score(source) == pytest.approx(expected.score(X, labels))
+            assert fitted.majority_share_ == pytest.approx(expected.majority_share_)
+        logistic = CLASSIFIER(loss="logistic").fit(source)
+        expected = CLASSIFIER(loss="logistic").fit(X, labels)
+        np.testing.assert_allclose(logistic.coef_, expected.coef_, atol=1e-5)
+    tokens, (ids, times) = np.where(Y[..., 0] > 0, "up", "down"), np.divmod(np.arange(200), 4)
+    x, y, z = X.reshape(-1, 3).T
+    table = {"id": ids, "time": times, "state": tokens.ravel(), "x": x, "y": y, "z": z}
+    pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    columns = {"sequence": "id", "order": "time", "tokens": ["x", "y", "z"], "targets": "state"}
+    source, model = pa.scan(tmp_path / "t.parquet", **columns), CLASSIFIER("causal", ridge=1.0)
+    found, expected = clone(model).fit(source).predict(source), model.fit(X, tokens).predict(X)
+    assert np.array_equal(stacked(found), expected.ravel())
+
+
+# Certificates and bounds --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_certifies_the_sequences_that_count(solver):
+    X, Y = noisy()
+    for some in (slice(None), slice(10)):
+        model = REGRESSOR(solver=solver, ridge=1e-3).fit(X[some], Y[some])
+        expected, found = pa.certify(X[some]), model.certificate_
+        assert found.verdict == expected.verdict
+        assert (found.n_features, found.n_rows) == (18, expected.n_rows)
+        bound = model.predict(X, return_bound=True)[1]
+        assert np.all(np.isfinite(bound)) == expected.identifiable
+        if expected.identifiable:
+            assert found.lambda_min == pytest.approx(expected.lambda_min)
+        elif solver != "primal":  # sums do not know which sequences they are of
+            assert pa.verify(found, X[some])
+            assert not pa.verify(found, X[some][::-1])
+            with pytest.raises(InvalidInput, match="witness"):
+                found.witness()
+    weights = (np.arange(60) < 15).astype(float)
+    model = REGRESSOR(solver=solver).fit(X, Y, weights)
+    assert model.certificate_.verdict == "not_identifiable"
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_sequences_are_kept(solver):
+    X, Y = noisy(n_sequences=200)
+    for n in (10, 200):
+        mine = X[:n].copy()
+        model = REGRESSOR(solver=solver, ridge=0.1).fit(mine, Y[:n])
+        before, held = model.predict(X, return_bound=True), pickle.dumps(model)
+        assert not any(x.tobytes() in held for x in mine)
+        mine[:] = 0.0
+        for each in (model, copy.deepcopy(model)):  # copies make their certificate again
+            again = each.predict(X, return_bound=True)
+            assert all(map(np.array_equal, again, before))
+
+
+def test_certificates_of_forms_with_too_many_features_and_with_dependent_ones():
+    rng = np.random.default_rng(0)
+    many = pa.Form(query=rng.standard_normal((30, 10)))
+    model = REGRESSOR(form=many, solver="dual").fit(rng.standard_normal((3, 4, 30)), np.ones(3))
+    with pytest.raises(InvalidInput, match="certificate"):
+        _ = model.certificate_
+    # A matrix that shows one coordinate twice has fewer features to determine than columns.
+    form = pa.Form(query=np.array([[1.0, 1.0], [0.0, 0.0]]), key=[0], value=[1])
+    X = rng.standard_normal((1, 5, 2))
+    model = REGRESSOR(form=form, solver="dual").fit(X, np.ones(1))
+    assert model.certificate_.verdict == pa.certify(X, form=form).verdict == "identifiable"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bound_covers_every_layer_that_fits_as_well(mode):
+    X, Y = noisy(mode)
+    new = np.random.default_rng(5).standard_normal((30, 4, 3))
+    best = pa.fit(X, Y, mode)
+    rounding = REGRESSOR(mode).fit(X, Y).predict(new, return_bound=True)[1]
+    assert np.max(rounding) < 1e-8
+    for options in ({"ridge": 20.0}, {"n_heads": 1}):
+        model = REGRESSOR(mode, **options).fit(X, Y)
+        predicted, bound = model.predict(new, return_bound=True)
+        # The mirror image behind the optimum has the same risk: the farthest layer of all.
+        mirrored = 2 * best.predict(X) - model.predict(X)
+        assert np.mean(np.sum((mirrored - Y) ** 2, -1)) == pytest.approx(model.result_.risk)
+        away = np.linalg.norm(2 * (best.predict(new) - predicted), axis=-1)
+        assert np.all(away <= bound * (1 + 1e-9))
+        assert np.max(away / bound) > 0.1
+        gap = pa.audit(model, X, Y).gap
+        assert gap == pytest.approx(model.result_.risk - best.risk, rel=1e-6)
+    times = np.random.default_rng(2).integers(1, 4, len(X))
+    weighted = REGRESSOR(mode, ridge=5.0).fit(X, Y, times).predict(X, return_bound=True)[1]
+    repeated = REGRESSOR(mode, ridge=5.0).fit(np.repeat(X, times, 0), np.repeat(Y, times, 0))
+    np.testing.assert_allclose(weighted, repeated.predict(X, return_bound=True)[1], rtol=1e-6)
+
+
+# Classes ------------------------------------------------------------------------------------
+
+X3, SCORES = noisy(n_sequences=120, n_outputs=3, seed=3)
+CODES = np.argmax(SCORES + np.random.default_rng(4).gumbel(size=SCORES.shape), axis=1)
+KEPT = (CODES == 0) | (np.arange(120) % 3 == 0)  # classes of unequal size
+X3, SCORES, CODES = X3[KEPT], SCORES[KEPT], CODES[KEPT]
+NAMES, PHI = np.array(["c", "a", "b"])[CODES], features(X3)
+N, WEIGHTS = len(X3), np.random.default_rng(1).random(len(X3)) + 0.2
+CLASS_WEIGHTS = [None, "balanced", {"a": 1.0, "b": 4.0, "c": 0.5}, {"b": 3.0}]
+
+
+def both(class_weight, weights, names):
+    """Weights of sequences times those of their classes, by hand."""
+    weights = np.ones(len(names)) if weights is None else weights
+    if class_weight == "balanced":
+        n_classes = len(set(names))
+        class_weight = {
+            n: weights.sum() / n_classes / weights[names == n].sum() for n in set(names)
+        }
+    return weights * [(class_weight or {}).get(name, 1.0) for name in names]
+
+
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS, ids=str)
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+def test_classes_are_those_of_ridge_classifier_and_logistic_regression(class_weight, weights):
+    plain = {"bias": False, "class_weight": class_weight}
+    theirs = {"fit_intercept": False, "class_weight": class_weight}
+    for two in (False, True):
+        names = np.where(NAMES == "b", "b", "a") if two else NAMES
+        if two and isinstance(class_weight, dict):
+            plain["class_weight"] = theirs["class_weight"] = {"a": 1.0, "b": 3.0}
+        model = CLASSIFIER(loss="logistic", ridge=0.5, **plain).fit(X3, names, weights)
+        oracle_ = LogisticRegression(C=1.0, tol=1e-10, max_iter=2000, **theirs)
+        oracle_.fit(PHI, names, sample_weight=weights)
+        chances = model.predict_proba(X3)
+        np.testing.assert_allclose(chances, oracle_.predict_proba(PHI), atol=1e-5)
+        assert np.array_equal(model.predict(X3), model.classes_[chances.argmax(axis=1)])
+        logits = model.decision_function(X3)
+        odds = np.log(chances / chances[:, :1])
+        shown = odds[:, 1] if two else logits - logits[:, :1]
+        np.testing.assert_allclose(logits if two else odds, shown, atol=1e-9)
+        # Their indicators are -1 and 1, and ours 0 and 1: of two classes -1 and 1 in both.  And
+        # they balance numbers of sequences, where we balance weights.
+        model = CLASSIFIER(ridge=2.0, **plain).fit(X3, names, weights)
+        oracle_ = RidgeClassifier(alpha=2.0, fit_intercept=False)
+        oracle_.fit(PHI, names, sample_weight=both(plain["class_weight"], weights, names))
+        assert model.predict(X3).dtype == names.dtype
+        found, expected = model.decision_function(X3), oracle_.decision_function(PHI)
+        if two:
+            np.testing.assert_allclose(found, expected, atol=1e-8)
+            assert np.array_equal(model.predict(X3), oracle_.predict(PHI))
+        else:
+            differences = 2 * (found - found[:, :1])
+            np.testing.assert_allclose(differences, expected - expected[:, :1], atol=1e-8)
+        score = model.score(X3, names, sample_weight=WEIGHTS)
+        right = accuracy_score(names, model.predict(X3), sample_weight=WEIGHTS)
+        assert score == pytest.approx(right)
+
+
+def test_class_weights_count():
+    twice = np.where(NAMES == "b", 2, 1)
+    balanced = CLASSIFIER(ridge=1.0, class_weight="balanced")
+    repeated = clone(balanced).fit(np.repeat(X3, twice, axis=0), np.repeat(NAMES, twice))
+    weighted = clone(balanced).fit(X3, NAMES, sample_weight=twice)
+    np.testing.assert_allclose(repeated.coef_, weighted.coef_, rtol=1e-9)
+    assert balanced.fit(X3, NAMES).majority_share_ == pytest.approx(1 / 3)
+    right = balanced.predict(X3) == NAMES
+    mean = np.mean([right[each == NAMES].mean() for each in "abc"])
+    assert balanced.training_accuracy_ == pytest.approx(mean)
+    tiny = clone(balanced).fit(X3, NAMES, sample_weight=np.full(len(X3), 1e-300))
+    assert np.isfinite(tiny.coef_).all()
+    for model, weights in ((balanced, NAMES != "b"), (CLASSIFIER(class_weight={"b": 0.0}), None)):
+        absent = clone(model).fit(X3, NAMES, weights)
+        assert absent.classes_.tolist() == ["a", "b", "c"]
+        assert "b" not in absent.predict(X3)
+    parts = CLASSIFIER(ridge=1.0, class_weight={"b": 3.0})
+    whole = clone(parts).fit(X3, NAMES, WEIGHTS)
+    parts.partial_fit(X3[:30], NAMES[:30], ["a", "b", "c"], sample_weight=WEIGHTS[:30])
+    parts.partial_fit(X3[30:], NAMES[30:], sample_weight=WEIGHTS[30:])
+    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-9)
+
+
+KINDS = [np.array([3, 5], np.int8), np.array([False, True]), np.array(["no", "yes"]),
+         np.array([1.0, 2.0]), np.array(["nan", "None"], object),
+         np.array([7, 2**63 - 1])]  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", KINDS, ids=str)
+def test_labels_of_every_kind_are_given_back(labels):
+    X, scores = noisy()
+    y = labels[(scores[:, 0] > 0).astype(int)]
+    python = dict(zip(labels.tolist(), (1.0, 2.0), strict=True))
+    models = [
+        CLASSIFIER(ridge=1.0).fit(X, y, np.where(y == labels[0], 1.0, 2.0)),
+        CLASSIFIER(ridge=1.0, class_weight=python).fit(X, y.tolist()),
+        CLASSIFIER(ridge=1.0, class_weight={labels[0]: 1.0, labels[1]: 2.0}).fit(X, y),
+    ]
+    for model in models:
+        assert model.score(X, y) > 0.8
+        assert model.classes_.tolist() == sorted(labels.tolist())
+        assert set(model.predict(X)) == set(labels.tolist())
+        assert np.array_equal(model.coef_, models[0].coef_)
+        assert np.isfinite(model.decision_function(X, return_bound=True)[1]).all()
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_tokens_are_labelled_ragged_or_not(loss):
+    X, Y = noisy("causal", 80, 3)
+    y, weights = np.array(["up", "level", "down"])[Y.argmax(axis=-1)], np.arange(80) + 1.0
+    ragged = [x[: 1 + i % 4] for i, x in enumerate(X)], [z[: 1 + i % 4] for i, z in enumerate(y)]
+    form = pa.Form(mode="causal", skip=True, intercept=True)
+    # A form says itself whether there is a bias; a classifier has one otherwise.
+    by_mode = {"mode": "causal"}, pa.Form(mode="causal", bias=True)
+    for options, used in (by_mode, ({"form": form}, form)):
+        for data, truth in ((X, y), ragged):
+            model = CLASSIFIER(loss=loss, ridge=0.01, **options).fit(data, truth)
+            labels, predicted = (stacked(a).ravel() for a in (truth, model.predict(data)))
+            of_tokens = np.repeat(weights, [len(x) for x in data])
+            right = accuracy_score(labels, predicted, sample_weight=of_tokens)
+            assert model.score(data, truth, weights) == pytest.approx(right)
+            assert model.training_accuracy_ == pytest.approx(np.mean(labels == predicted))
+            assert model.training_accuracy_ > 0.7
+            scores = model.decision_function(data)
+            assert [s.shape for s in scores] == [(len(x), 3) for x in data]
+            best = stacked(scores).reshape(-1, 3).argmax(axis=1)
+            assert np.array_equal(model.classes_[best], predicted)
+            assert (model.result_.form, model.certificate_.identifiable) == (used, True)
+            if loss == "logistic":
+                chances = stacked(model.predict_proba(data)).reshape(-1, 3)
+                np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=4 * oracle.EPS)
+                codes = np.searchsorted(model.classes_, labels)
+                mean = -np.log(chances[np.arange(len(codes)), codes]).mean()
+                assert model.result_.risk == pytest.approx(mean)
+        assert model.score(X, np.full(y.shape, "elsewhere")) == 0.0
+
+
+def test_defaults_and_probabilities():
+    path = CLASSIFIER().fit(X3, NAMES).result_.ridge_path
+    model, logistic = CLASSIFIER().fit(X3, NAMES), CLASSIFIER(loss="logistic").fit(X3, NAMES)
+    assert model.result_.ridge == path.ridges[path.errors.argmin()] > 0
+    assert logistic.result_.ridge == 0.5
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError, match="loss='logistic'"):
+        model.predict_proba(X3)
+    with pytest.raises(InvalidInput, match="squared error"):
+        model.set_params(loss="logistic").predict_proba(X3)
+    with pytest.raises(InvalidInput, match="return_bound"):
+        logistic.decision_function(X3, return_bound=True)
+    with pytest.raises(InvalidInput, match="log-loss"):
+        pa.audit(logistic, X3, CODES)
+
+
+# Several labels at once ---------------------------------------------------------------------
+
+SETS = (SCORES / SCORES.std() + np.random.default_rng(5).logistic(size=SCORES.shape) > 0.3) * 1
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+def test_each_label_of_several_is_a_fit_of_two_classes(weights):
+    for options in ({"ridge": 2.0}, {"ridge": 0.3, "loss": "logistic"}):
+        model = CLASSIFIER(**options).fit(X3, SETS, weights)
+        alone = [CLASSIFIER(**options).fit(X3, column, weights) for column in SETS.T]
+        np.testing.assert_allclose(model.coef_, np.concatenate([m.coef_ for m in alone]), rtol=1e-9)
+        scores = np.stack([m.decision_function(X3) for m in alone], axis=1)
+        np.testing.assert_allclose(model.decision_function(X3), scores, rtol=1e-9)
+        predicted = model.predict(X3)
+        assert np.array_equal(predicted, scores > 0)
+        assert model.score(X3, SETS.tolist()) == accuracy_score(SETS, predicted)
+        found = model.score(X3, SETS, sample_weight=WEIGHTS)
+        assert found == pytest.approx(accuracy_score(SETS, predicted, sample_weight=WEIGHTS))
+        assert (model.multilabel_, model.majority_share_) == (True, None)
+        assert model.classes_.tolist() == [0, 1, 2]
+        for risk in ("risk", "baseline_risk"):
+            each = sum(getattr(m.result_, risk) for m in alone)
+            assert getattr(model.result_, risk) == pytest.approx(each)
+        if "loss" in options:
+            chances = np.stack([m.predict_proba(X3)[:, 1] for m in alone], axis=1)
+            np.testing.assert_allclose(model.predict_proba(X3), chances, rtol=1e-9)
+        for kind in (bool, np.uint8, float):
+            assert np.array_equal(model.fit(X3, SETS.astype(kind), weights).predict(X3), predicted)
+
+
+def test_sets_of_labels_in_streams_and_at_the_edges():
+    model = CLASSIFIER(ridge=1.0).partial_fit(X3[:40], SETS[:40])
+    model.partial_fit(X3[40:], SETS[40:], classes=[0, 1, 2])
+    whole = CLASSIFIER(ridge=1.0).fit(X3, SETS)
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-9)
+    # Two columns are two labels, and not one of two classes; in other modes they are two tokens.
+    assert CLASSIFIER(ridge=1.0).fit(X3, SETS[:, :2]).decision_function(X3).shape == (len(X3), 2)
+    assert not CLASSIFIER("full", ridge=1.0).fit(X3[:, :3], SETS).multilabel_
+    for loss in ("squared", "logistic"):
+        model = CLASSIFIER(loss=loss, ridge=0.5).fit(X3, SETS * [1, 0, 0] + [0, 0, 1])
+        _, never, always = model.predict(X3).mean(axis=0)
+        assert (never < 0.05, always > 0.95) == (True, True)
+    separable = np.stack([X3[:, -1, 0] > 0, SETS[:, 0] > 0], axis=1)
+    model = CLASSIFIER(loss="logistic", ridge=0.0, form=pa.Form(skip=True)).fit(X3, separable)
+    assert (model.outcome_.name, model.outcome_.ok) == ("separable", False)
+    assert not CLASSIFIER(loss="logistic", ridge=1e12).fit(X3, SETS).outcome_.ok
+
+
+# Held against the largest class -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_labels_no_better_than_one_class_are_not_called_good(loss, tmp_path):
+    X, rare = noisy(n_sequences=150)[0], np.where(np.arange(150) % 10 == 0, "b", "a")
+    for weights, share in ((np.ones(150), 0.9), (np.where(rare == "b", 20.0, 1.0), 300 / 435)):
+        model = CLASSIFIER(loss=loss, ridge=1e5).fit(X, rare, weights)
+        assert model.majority_share_ == pytest.approx(share)
+        assert model.training_accuracy_ == pytest.approx(model.score(X, rare, weights))
+    model = CLASSIFIER(loss=loss, ridge=1e5).fit(X, rare)
+    assert (model.training_accuracy_, model.outcome_.ok) == (pytest.approx(0.9), False)
+    pa.save(model.result_, tmp_path / "fit")
+    again = pa.load(tmp_path / "fit")
+    assert (again.accuracy, again.majority_share) == (
+        model.training_accuracy_,
+        model.majority_share_,
+    )
+    assert again.outcome == model.outcome_ == model.result_.outcome
+    good = CLASSIFIER(loss=loss).fit(X3, NAMES)
+    assert good.outcome_.ok
+    assert good.training_accuracy_ == good.score(X3, NAMES) > good.majority_share_
+
+
+def test_streams_know_the_largest_class_and_no_accuracy():
+    for labels in (NAMES, NAMES == "a"):
+        model, classes = CLASSIFIER(ridge="gcv"), np.unique(labels)
+        for part in np.array_split(np.arange(N), 4):
+            model.partial_fit(X3[part], labels[part], classes=classes[::-1])
+        shares = [np.mean(labels == each) for each in classes]
+        assert model.training_accuracy_ is None
+        assert model.majority_share_ == pytest.approx(max(shares))
+        whole = CLASSIFIER(ridge="gcv").fit(X3, labels)
+        np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-6, atol=1e-8)
+
+
+# Units --------------------------------------------------------------------------------------
+
+
+@given(tokens=st.integers(-60, 60), targets=st.integers(-60, 60), bias=st.booleans())
+def test_labels_and_scores_do_not_know_units(tokens, targets, bias):
+    """Powers of two: the very same bits."""
+    form = {"form": pa.Form(skip=True, intercept=True)} if bias else {}
+    one = CLASSIFIER(ridge="gcv", bias=False).fit(X3, NAMES, WEIGHTS)
+    other = CLASSIFIER(ridge="gcv", bias=False)
+    other.fit(np.ldexp(X3, tokens), NAMES, np.ldexp(WEIGHTS, 2 * targets))
+    assert other.result_.ridge == np.ldexp(one.result_.ridge, 6 * tokens + 2 * targets)
+    scores = other.decision_function(np.ldexp(X3, tokens))
+    assert np.array_equal(scores, one.decision_function(X3))
+    model = REGRESSOR(**form).fit(X3, SCORES)
+    moved = clone(model).fit(np.ldexp(X3, tokens), np.ldexp(SCORES, targets))
+    score = moved.score(np.ldexp(X3, tokens), np.ldexp(SCORES, targets))
+    assert score == pytest.approx(model.score(X3, SCORES), rel=1e-10)
+
+
+# Misuse -------------------------------------------------------------------------------------
+
+Z3 = X3[..., :2]
+KNOWN = {
+    "regressor": REGRESSOR(ridge=1.0).fit(X3, SCORES),
+    "classifier": CLASSIFIER(ridge=1.0).fit(X3, NAMES),
+    "sets": CLASSIFIER(ridge=1.0).fit(X3, SETS),
+    "context": REGRESSOR(ridge=1.0).fit(X3, SCORES, context=Z3),
+}
+
+
+def stream(**options):
+    return REGRESSOR(**options).partial_fit(X3, SCORES)
+
+
+def go_on(model, **changed):
+    """Another part for a model whose parameters were changed."""
+    y, classes = (NAMES, (ABC,)) if hasattr(model, "classes_") else (SCORES, ())
+    return model.set_params(**changed).partial_fit(X3, y, *classes)
+
+
+def classified(y, mode="last", **options):
+    return CLASSIFIER(mode, ridge=1.0, **options).fit(X3, y)
+
+
+def with_gap(gap):
+    y = np.where(np.arange(N) % 2, "a", "b").astype(object)
+    y[7] = gap
+    return y
+
+
+ONE_HOT, TOKENS = np.eye(3)[CODES], np.where(X3[..., 0] > 0, "a", "b")
+ABC, LOG, BALANCED = ["a", "b", "c"], {"loss": "logistic"}, {"class_weight": "balanced"}
+REFUSED = [
+    (lambda: stream(ridge="loo"), "gcv"), (lambda: stream(form=pa.Form(decay="loo")), "decay"),
+    (lambda: stream(solver="dual"), "solver"), (lambda: stream(solver="iterative"), "solver"),
+    (lambda: stream(solver="direct", ridge="gcv"), "ridge"), (lambda: stream(n_heads=0), "n_heads"),
+    (lambda: stream(ridge=1.0, ridge_grid=[1.0]), "ridge_grid"),
+    (lambda: go_on(REGRESSOR(solver="dual").fit(X3, SCORES), solver="auto"), "partial_fit"),
+    (lambda: go_on(CLASSIFIER(**LOG).fit(X3, NAMES), loss="squared", ridge=1.0), "partial_fit"),
+    (lambda: go_on(stream(), bias=True), "bias"),
+    (lambda: go_on(stream(), solver="direct"), "solver"),
+    (lambda: go_on(stream(), form=pa.Form(decay=0.6)), "form"),
+    (lambda: KNOWN["regressor"].score(X3, SCORES[:, :2]), "3 outputs; got 2"),
+    (lambda: REGRESSOR().fit(X3), "y"), (lambda: REGRESSOR().partial_fit(X3, None), "y"),
+    (lambda: REGRESSOR().partial_fit(pa.scan(X3)), "targets"),
+    (lambda: pa.SoftmaxAttentionRegressor().fit(pa.scan(X3, SCORES), None), "memory"),
+    (lambda: KNOWN["context"].predict(X3), "context"),
+    (lambda: KNOWN["regressor"].predict(X3, context=Z3), "context"),
+    (lambda: REGRESSOR("full", form=pa.Form()).fit(X3, SCORES), "mode"),
+    (lambda: REGRESSOR(bias=True, form=pa.Form()).fit(X3, SCORES), "bias"),
+    (lambda: KNOWN["regressor"].predict(X3, return_bound=1), "return_bound"),
+    (lambda: CLASSIFIER(loss="hinge").fit(X3, NAMES), "loss"),
+    (lambda: CLASSIFIER(ridge="loo", **LOG).fit(X3, NAMES), "ridge"),
+    (lambda: CLASSIFIER(**LOG).partial_fit(X3, NAMES, ABC), "loss"),
+    (lambda: CLASSIFIER().partial_fit(X3, NAMES, ABC), "gcv"),
+    (lambda: CLASSIFIER(ridge=1.0).partial_fit(X3, NAMES), "classes="),
+    (lambda: CLASSIFIER(ridge=1.0).partial_fit(X3, NAMES, ["a", "b"]), "'c'"),
+    (lambda: classified(NAMES).partial_fit(X3, NAMES, ["a", "b", "d"]), "classes"),
+    (lambda: classified(NAMES).partial_fit(X3, SETS), "kind"),
+    (lambda: classified(SETS).partial_fit(X3, NAMES), "kind"),
+    (lambda: classified(SETS).partial_fit(X3, SETS[:, :2]), "kind"),
+    (lambda: classified(np.zeros(N)), "two classes"),
+    (lambda: classified(np.linspace(0, 1, N)), "fractions"),
+    (lambda: CLASSIFIER().fit(pa.scan(X3, np.linspace(0, 1, N))), "fraction"),
+    (lambda: CLASSIFIER().fit(pa.scan(X3, SETS)), "3 targets"),
+    (lambda: classified(np.full(N, np.nan)), "NaN"),
+    (lambda: classified(ONE_HOT[:, None]), "shape"),
+    (lambda: classified(CODES + 0j), "complex"), (lambda: classified(with_gap(b"c")), "text"),
+    (lambda: classified(with_gap(None)), r"y\[7\]"),
+    (lambda: classified(with_gap(np.nan).tolist()), r"y\[7\]"),
+    (lambda: classified(list(np.where(np.arange(4) == 1, None, TOKENS)), "full"), r"y\[0\]\[1\]"),
+    (lambda: classified(CODES[:, None]), "one column"),
+    (lambda: classified(TOKENS[..., None], "full"), "one column"),
+    (lambda: classified([["a"], ["a", "b"]] * (N // 2)), "rectangular"),
+    (lambda: classified([], "full"), "empty"),
+    (lambda: KNOWN["classifier"].score(X3, CODES), "kind"),
+    (lambda: classified(2 * SETS), r"2 for sequence \d+, label \d"),
+    (lambda: classified(np.where(SETS, np.nan, 0.0)), "nan"),
+    (lambda: classified(SETS[:, :0]), "shape"), (lambda: KNOWN["sets"].score(X3, NAMES), r", 3\)"),
+    (lambda: KNOWN["sets"].score(X3, SETS[:, :2]), "3 outputs; got 2"),
+    (lambda: classified(NAMES, class_weight="even"), "class_weight"),
+    (lambda: classified(NAMES, class_weight={"a": "1"}), "class_weight"),
+    (lambda: classified(NAMES, class_weight={"a": -1}), "class_weight"),
+    (lambda: classified(NAMES, class_weight={"d": 1}), "'d'"),
+    (lambda: CLASSIFIER(ridge=1.0, **BALANCED).partial_fit(X3, NAMES, ABC), "class_weight"),
+    (lambda: classified(TOKENS, "full", **BALANCED), "mode"),
+    (lambda: CLASSIFIER(**BALANCED).fit(pa.scan(X3, CODES)), "class_weight"),
+    (lambda: classified(["a", "b"], **BALANCED), "2 labels"),
+    (lambda: classified(SETS, **BALANCED), "sample_weight"),
+    (lambda: pa.fit(X3, 2 * SETS, loss="logistic_per_output", ridge=1.0), "2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "word"), REFUSED)
+def test_misuse_is_named(call, word):
+    with pytest.raises(PolyattnError, match=word):
+        call()
+
+
+def test_a_refused_part_leaves_the_stream_as_it_was():
+    model = stream()
+    coef = model.coef_
+    for bad in ((Z3, SCORES), (X3, SCORES[:, :2]), (np.where(X3 > 1, np.nan, X3), SCORES)):
+        with pytest.raises(InvalidInput):
+            model.partial_fit(*bad)
+    assert model.result_.statistics.n_rows == N
+    assert np.array_equal(model.coef_, coef)
+
+
+ELSEWHERE = {
+    "mask": "window", "attention_mask": "include_query", "gate": "decay", "n_layers": "convex",
+    "softmax": "learn_softmax", "normalize": "mean=True", "is_causal": "mode='causal'",
+    "xyzzy": "'xyzzy'", "heads": "n_heads", "alpha": "ridge", "ridgee": "ridge",
+    "decays": r"Form\(decay", "decay": r"Form\(decay", "fit_intercept": "intercept=True",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ELSEWHERE)
+def test_arguments_of_other_libraries_are_answered(given):
+    for call in (lambda **more: pa.fit(X3, SCORES, **more), REGRESSOR, CLASSIFIER):
+        with pytest.raises((InvalidInput, InvalidType), match=ELSEWHERE[given]):
+            call(**{given: 2})
+    with pytest.raises((InvalidInput, InvalidType), match=r"windows.* window"):
+        pa.Form(windows=3)

@@ -1,0 +1,359 @@
+"""Scaling sequences, filling their gaps, and series of toolboxes that take both."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import polyattn as pa
+from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.interop.series import SeriesClassifier, SeriesRegressor
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((20, 6, 3)) * [1.0, 100.0, 1e-3] + [0.0, 5.0, -1.0]
+Y = RNG.standard_normal(20)
+RAGGED = [RNG.standard_normal((n, 3)) * [1.0, 100.0, 1e-3] + 2.0 for n in (1, 4, 2, 9)]
+KINDS = {"array": X, "list": RAGGED, "batch": pa.SequenceBatch.from_sequences(RAGGED)}
+SCALER, IMPUTER, NAN = pa.SequenceScaler, pa.SequenceImputer, np.nan
+GAPS = np.where(RNG.random((12, 6, 3)) < 0.3, NAN, RNG.standard_normal((12, 6, 3)))
+
+
+def tokens_of(sequences):
+    return np.concatenate(list(sequences))
+
+
+def close(found, expected, tolerance=1e-12):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+# Scaling ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_scaler_is_the_standard_scaler_of_all_tokens(kind, weighted):
+    data, tokens = KINDS[kind], tokens_of(KINDS[kind])
+    weights = np.arange(len(data)) + 0.0 if weighted else None
+    of_tokens = np.repeat(weights, [len(x) for x in data]) if weighted else None
+    for mean, std in ((True, True), (True, False), (False, True)):
+        known = StandardScaler(with_mean=mean, with_std=std).fit(tokens, sample_weight=of_tokens)
+        scaler = SCALER(with_mean=mean, with_std=std).fit(data, sample_weight=weights)
+        found = scaler.transform(data)
+        assert type(found) is type(data)
+        assert [len(x) for x in found] == [len(x) for x in data]
+        close(tokens_of(found), known.transform(tokens))
+        close(tokens_of(scaler.inverse_transform(found)), tokens)
+        close(scaler.mean_, np.average(tokens, axis=0, weights=of_tokens))
+        normed = SCALER(mean, std, unit_norm=True).fit(data, sample_weight=weights)
+        sizes = np.linalg.norm(tokens_of(found), axis=1, keepdims=True)
+        close(tokens_of(normed.transform(data)), tokens_of(found) / sizes)
+    n_tokens = len(tokens) if weights is None else np.count_nonzero(of_tokens)
+    assert (scaler.n_features_in_, scaler.n_tokens_seen_) == (3, n_tokens)
+    assert scaler.n_sequences_seen_ == len(data) - weighted
+
+
+@given(
+    cuts=st.lists(st.integers(1, 19), max_size=5, unique=True), exponent=st.integers(-900, 900),
+    offset=st.sampled_from([0.0, 1.0, 1e6]), weighted=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_parts_add_up_to_the_whole_at_any_size(cuts, exponent, offset, weighted, seed):
+    """A large mean costs as many digits as it has."""
+    rng = np.random.default_rng(seed)
+    data = rng.standard_normal((20, 3, 2)) + offset
+    weights = rng.random(20) if weighted else None
+    whole = SCALER().fit(data, sample_weight=weights)
+    moved = SCALER().fit(np.ldexp(data, exponent), sample_weight=weights)
+    assert np.array_equal(moved.scale_, np.ldexp(whole.scale_, exponent))  # the very same bits
+    parts = SCALER()
+    for first, stop in zip([0, *sorted(cuts)], [*sorted(cuts), 20], strict=True):
+        own = None if weights is None else weights[first:stop]
+        parts.partial_fit(data[first:stop], sample_weight=own)
+    tolerance = 2e-14 * (1.0 + offset)
+    close(parts.mean_, whole.mean_, tolerance)
+    close(parts.scale_, whole.scale_, tolerance)
+    assert (parts.n_tokens_seen_, parts.n_sequences_seen_) == (60, 20)
+    whole.set_params(unit_norm=True)
+    moved.set_params(unit_norm=True)
+    assert np.array_equal(moved.transform(np.ldexp(data, exponent)), whole.transform(data))
+
+
+def test_positions_constants_and_extremes():
+    trend = np.arange(5.0)[None, :, None] + np.zeros((7, 1, 1))
+    assert np.all(np.diff(SCALER().fit_transform(trend)[:, :, 0], axis=1) > 0.5)
+    data = X.copy()
+    data[..., 1], data[..., 2] = 0.1, 1e200
+    scaler = SCALER().fit(data)
+    assert scaler.scale_[1:].tolist() == [1.0, 1.0]
+    assert not scaler.transform(data)[..., 1:].any()
+    # Sums in another order differ in the last digit, which is no deviation; more digits are one.
+    data[::2, :, 1] = 0.1 + 0.2 - 0.2
+    assert np.ptp(data[..., 1]) > 0
+    assert SCALER().fit(data).scale_[1] == 1.0
+    data[::2, :, 1] = 0.1 * (1 + 1e-12)
+    assert SCALER().fit(data).scale_[1] < 1e-12
+    large = np.array([[[1.7e308], [-1.7e308], [1.7e308], [-1.7e308]]])
+    close(SCALER().fit_transform(large)[0, :, 0], [1, -1, 1, -1])
+    for tokens in ([[3.0]], [[0.0]], [[5e-324]], [[5e-324], [0.0]]):
+        assert SCALER().fit([np.array(tokens)]).scale_.tolist() == [1.0]
+    assert not SCALER(unit_norm=True).fit_transform(np.ones((2, 3, 2))).any()
+    wild = np.concatenate([X, np.full((1, 6, 3), 1e200)])
+    close(
+        SCALER().fit(wild, sample_weight=np.append(np.ones(20), 0.0)).scale_, SCALER().fit(X).scale_
+    )
+    for size in (1e-300, 1e300):
+        close(SCALER().fit(X, sample_weight=np.full(20, size)).scale_, SCALER().fit(X).scale_)
+
+
+@pytest.mark.parametrize("make", [SCALER, lambda **o: IMPUTER(add_indicator=True, **o)])
+def test_kinds_of_numbers_and_axes_do_not_matter(make):
+    data = np.where(X > 150, NAN, X) if make is not SCALER else X
+    expected = make().fit_transform(data)
+    turned = make(layout="channels_first")
+    found = turned.fit_transform(data.swapaxes(1, 2))
+    assert np.array_equal(found.swapaxes(1, 2), expected)
+    listed = turned.transform(list(data.swapaxes(1, 2)))
+    assert all(np.array_equal(a.T, b) for a, b in zip(listed, expected, strict=True))
+    single = data.astype(np.float32)
+    found = make().fit_transform(single)
+    assert found.dtype == np.float64
+    assert np.array_equal(found, make().fit_transform(single.astype(float)))
+    counts = np.arange(24).reshape(2, 6, 2)
+    assert np.array_equal(make().fit_transform(counts), make().fit_transform(counts * 1.0))
+    data.setflags(write=False)
+    for other in (make(), SCALER(with_mean=False, with_std=False)):
+        assert not np.shares_memory(other.fit_transform(np.nan_to_num(data)), data)
+    ids = pa.SequenceBatch.from_ids([[0, 1, 1], [2, 0, 1]], 3)
+    dense = np.eye(3)[np.array([[0, 1, 1], [2, 0, 1]])]
+    close(tokens_of(make().fit_transform(ids)), tokens_of(make().fit_transform(dense)))
+
+
+def test_a_source_is_scaled_chunk_by_chunk(tmp_path):
+    weights = RNG.random(20)
+    for name, some in (("a", slice(0, 9)), ("b", slice(9, 20))):
+        np.savez(tmp_path / f"{name}.npz", X=X[some], Y=Y[some], weights=weights[some])
+    source = pa.scan([(X[:9], Y[:9], weights[:9]), (X[9:], Y[9:], weights[9:])])
+    files = pa.scan([tmp_path / "a.npz", tmp_path / "b.npz"])
+    scaler = SCALER().fit(source)
+    close(scaler.mean_, SCALER().fit(X, sample_weight=weights).mean_)
+    close(scaler.scale_, SCALER().partial_fit(source).scale_)
+    assert scaler.n_sequences_seen_ == 20
+    for options in ({"ridge": "loo"}, {"ridge": 0.1, "solver": "iterative"}, {"ridge": 0.1}):
+        scaled = scaler.transform(X)
+        expected = pa.fit(scaled, Y, sample_weight=weights, **options)
+        for view in (scaler.transform(source), scaler.transform(files)):
+            found = pa.fit(view, **options)
+            close(found.coef, expected.coef, 1e-7)
+            close(np.ravel(found.predict(view)), np.ravel(expected.predict(scaled)), 1e-7)
+    view = scaler.transform(files)
+    before = pa.fit(view, ridge=0.1, checkpoint=tmp_path / "sums")
+    with pytest.raises(InvalidInput, match="other data"):  # sums over other tokens are other sums
+        pa.fit(files, ridge=0.1, checkpoint=tmp_path / "sums")
+    scaler.fit(10 * X)  # a view keeps the scale that it was made with
+    assert pa.fit(view, ridge=0.1).risk == before.risk
+    model = make_pipeline(SCALER(), pa.LinearAttentionRegressor(ridge=0.1)).fit(source)
+    close(model[-1].coef_, before.coef, 1e-7)
+    assert np.shape(model.predict(source)) == (20,)
+
+
+# Gaps ---------------------------------------------------------------------------------------
+
+
+def filled(sequence, strategy, default):
+    """One number after the other."""
+    found = sequence.copy()
+    for t, j in np.argwhere(np.isnan(sequence)):
+        column, seen = sequence[:, j], np.flatnonzero(~np.isnan(sequence[:, j]))
+        before, after = seen[seen < t], seen[seen > t]
+        if strategy == "linear" and len(seen):
+            a, b = (before[-1] if len(before) else seen[0]), (after[0] if len(after) else seen[-1])
+            found[t, j] = column[a] + (column[b] - column[a]) * ((t - a) / (b - a) if a < b else 0)
+        else:
+            found[t, j] = column[before[-1]] if len(before) else default[j]
+    return found
+
+
+@given(
+    data=hnp.arrays(
+        float, st.tuples(st.integers(1, 12), st.integers(1, 3)),
+        elements=st.sampled_from([NAN, NAN, 0.0, 1.0, -2.5, 1e300]),
+    ),
+    cut=st.integers(1, 11), strategy=st.sampled_from(["previous", "linear"]),
+    exponent=st.sampled_from([-900, 0, 20]),
+)  # fmt: skip
+def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy, exponent):
+    """And a sequence is filled alike whatever stands beside it, in any units."""
+    data = np.ldexp(data, exponent)
+    sequences = [part for part in (data[:cut], data[cut:]) if len(part)]
+    training = [[[4.0] * data.shape[1], [NAN] * data.shape[1]], [[9.0] * data.shape[1]] * 2]
+    imputer = IMPUTER(strategy, add_indicator=True).fit([np.array(each) for each in training])
+    default = np.full(data.shape[1], 22.0 / 3)
+    close(imputer.statistics_, default)
+    together = imputer.transform(sequences)
+    assert isinstance(together, list)
+    for found, sequence in zip(together, sequences, strict=True):
+        expected = filled(sequence, strategy, imputer.statistics_)
+        np.testing.assert_allclose(found[:, : data.shape[1]], expected, rtol=1e-14)
+        assert np.array_equal(found[:, data.shape[1] :], np.isnan(sequence))
+        assert np.array_equal(found, imputer.transform([sequence])[0])
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "constant"])
+def test_statistics_are_those_of_simple_imputer_on_all_tokens(strategy):
+    data = GAPS.copy()
+    data[..., 1] = np.nan_to_num(data[..., 1])  # a coordinate without gaps in training
+    fresh = np.where(RNG.random((5, 4, 3)) < 0.3, NAN, RNG.standard_normal((5, 4, 3)))
+    fill_value = 7.5 if strategy == "constant" else None
+    for add_indicator in (False, True):
+        known = SimpleImputer(strategy=strategy, fill_value=fill_value, add_indicator=add_indicator)
+        known.fit(tokens_of(data))
+        imputer = IMPUTER(strategy, fill_value=7.5, add_indicator=add_indicator).fit(data)
+        close(tokens_of(imputer.transform(fresh)), known.transform(tokens_of(fresh)))
+        names = imputer.get_feature_names_out().tolist()
+        assert names == known.get_feature_names_out().tolist()
+    for size in (1e-300, 1e308) if strategy != "constant" else ():
+        few = np.array([[[0.5], [NAN], [1.5], [NAN]], [[NAN], [NAN], [NAN], [NAN]]])
+        found = IMPUTER(strategy).fit_transform(size * few)
+        close(found / size, IMPUTER(strategy).fit_transform(few))
+
+
+def test_batches_and_data_without_gaps_come_back():
+    batch = pa.SequenceBatch.from_sequences(list(GAPS), missing=True)
+    found = IMPUTER().fit(GAPS).transform(batch)
+    assert isinstance(found, pa.SequenceBatch)
+    assert not found.has_missing
+    assert np.array_equal(tokens_of(found), tokens_of(IMPUTER().fit_transform(GAPS)))
+    whole = np.nan_to_num(GAPS)
+    for strategy in ("previous", "linear", "mean"):
+        assert np.array_equal(IMPUTER(strategy).fit_transform(whole), whole)
+    unseen = GAPS.copy()
+    unseen[..., 2] = NAN
+    assert np.all(IMPUTER("constant", 3.0).fit_transform(unseen)[..., 2] == 3.0)
+
+
+# Misuse -------------------------------------------------------------------------------------
+
+
+def at(value, place=(4, 2, 1), data=X):
+    data = data.copy()
+    data[place] = value
+    return data
+
+
+HUGE, NO_X2 = np.full(20, 1e306), np.where(np.arange(3) == 2, NAN, GAPS)
+FITTED = SCALER().fit(X)
+REFUSED = [
+    (lambda: SCALER().fit(at(NAN)), "sequence 4, token 2, coordinate 1"),
+    (lambda: FITTED.transform(list(at(NAN))), "sequence 4, token 2, coordinate 1"),
+    (lambda: pa.LinearAttentionRegressor().fit(at(NAN), Y), "SequenceImputer"),
+    (lambda: IMPUTER().fit(at(np.inf)), "sequence 4, token 2, coordinate 1"),
+    (lambda: IMPUTER().fit(NO_X2), "coordinate 2"),
+    (lambda: IMPUTER().fit(pa.scan(X)), "source"), (lambda: IMPUTER().fit(X[0]), "table"),
+    (lambda: SCALER().fit(X[0]), "table"), (lambda: SCALER().fit([]), "empty"),
+    (lambda: SCALER().fit(X, sample_weight=np.zeros(20)), "sample_weight"),
+    (lambda: SCALER().fit(X, sample_weight=np.ones(3)), "weight"),
+    (lambda: SCALER().fit(X, None, HUGE).partial_fit(X, None, HUGE), "weights"),
+    (lambda: SCALER().fit(pa.scan(X), sample_weight=Y**2), "sample_weight"),
+    (lambda: FITTED.transform(pa.scan(X[..., :2])), "2"),
+    (lambda: FITTED.transform(X[..., :2]), "3 coordinates; got 2"),
+    (lambda: IMPUTER().fit(X).transform(X[..., :2]), "3 coordinates; got 2"),
+    (lambda: SCALER().fit(X).partial_fit(X[..., :2]), "3 coordinates; got 2"),
+    (lambda: FITTED.transform(at(1e308, (3, 1, 2))), "sequence 3, token 1, coordinate 2"),
+    (lambda: SCALER().fit(1e100 * X).inverse_transform(1e300 * X), "back"),
+    (lambda: SCALER(unit_norm=True).fit(X).inverse_transform(X), "unit_norm"),
+    (lambda: FITTED.inverse_transform(pa.scan(X)), "source"),
+    (lambda: FITTED.get_feature_names_out(["a"]), "3 names"),
+    (lambda: FITTED.set_output(transform="pandas"), "table"),
+    *[(lambda name=name: SCALER(**{name: "yes"}).fit(X), name)
+      for name in ("with_mean", "with_std", "unit_norm", "layout")],
+    *[(lambda name=name: IMPUTER("constant", **{name: "0"}).fit(X), name)
+      for name in ("fill_value", "add_indicator", "layout")],
+    (lambda: IMPUTER("constant", NAN).fit(X), "fill_value"),
+    (lambda: IMPUTER("next").fit(X), "strategy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "word"), REFUSED)
+def test_misuse_is_named(call, word):
+    with pytest.raises(PolyattnError, match=word):
+        call()
+
+
+# Series of toolboxes ------------------------------------------------------------------------
+
+
+class Toolbox:
+    """What aeon and sktime have in common, as far as an adapter uses it; see tests/optional."""
+
+    def set_tags(self, **tags):
+        self.tags = tags
+
+    def fit(self, X, y):
+        return self._fit(X, y)
+
+    def predict(self, X):
+        return self._predict(X)
+
+    def predict_proba(self, X):
+        return self._predict_proba(X)
+
+
+class Classifier(SeriesClassifier, Toolbox):
+    pass
+
+
+class Regressor(SeriesRegressor, Toolbox):
+    pass
+
+
+NORMS = SCALER(with_mean=False, with_std=False, unit_norm=True)
+SEQUENCES = RNG.standard_normal((90, 5, 3)) * [1e-3, 1.0, 1e4] + 5.0
+SERIES = np.ascontiguousarray(SEQUENCES.swapaxes(1, 2))
+NUMBERS = pa.data.random_layer(3, 1, 2, "last", random_state=1)(
+    (SEQUENCES - 5.0) / [1e-3, 1.0, 1e4]
+)[:, 0]
+LABELS = np.array(["a", "b", "c"])[np.digitize(NUMBERS, [-0.5, 0.5])]
+
+
+def windows(X, n):
+    """Token t has the numbers of times t .. t + n - 1, coordinate by coordinate."""
+    return np.array([[[x[t + k, j] for j in range(x.shape[1]) for k in range(n)]
+                      for t in range(len(x) - n + 1)] for x in X])  # fmt: skip
+
+
+def test_series_are_sequences_of_exchanged_axes_prepared_and_fitted():
+    gaps = SERIES.copy()
+    gaps[4, 1, 2:4] = NAN
+    for options, series, steps, sequences in (
+        ({"standardise": False}, SERIES, [], SEQUENCES),
+        ({"unit_norm": True}, list(SERIES), [SCALER(unit_norm=True)], SEQUENCES),
+        ({"standardise": False, "unit_norm": True}, SERIES, [NORMS], SEQUENCES),
+        ({"steps_per_token": 3}, SERIES, [SCALER()], windows(SEQUENCES, 3)),
+        ({"steps_per_token": 99}, SERIES, [SCALER()], windows(SEQUENCES, 5)),
+        ({"impute": "linear"}, gaps, [IMPUTER("linear"), SCALER()], gaps.swapaxes(1, 2)),
+        ({"form": pa.Form(decay=0.8, bias=True), "ridge": 0.1}, SERIES, [SCALER()], SEQUENCES),
+    ):  # fmt: skip
+        own = {name: options[name] for name in ("form", "ridge") if name in options}
+        default = own or {"ridge": "loo", "bias": True}
+        known = make_pipeline(*steps, pa.LinearAttentionRegressor(**default)).fit(
+            sequences, NUMBERS
+        )
+        adapter = Regressor(**options).fit(series, NUMBERS)
+        close(adapter.predict(series), known.predict(sequences), 1e-9)
+        assert adapter.tags == {"capability:missing_values": "impute" in options}
+        known = make_pipeline(*steps, pa.LinearAttentionClassifier(loss="logistic", **own))
+        known.fit(sequences, LABELS)
+        adapter = Classifier(loss="logistic", **options).fit(series, LABELS)
+        close(adapter.predict_proba(series), known.predict_proba(sequences), 1e-6)
+    # A shorter series begins with copies of its first step.
+    adapter, short = Regressor(steps_per_token=3).fit(SERIES, NUMBERS), SERIES[:1, :, :1]
+    close(adapter.predict(short), adapter.predict(np.repeat(short, 3, axis=2)))
+    single = np.tile(SERIES[:, :1], 3)  # of one channel a token is six steps
+    assert Regressor().fit(single, NUMBERS).model_[-1].n_features_in_ == 6
+    for wrong in ({"standardise": "yes"}, {"unit_norm": 1}, {"impute": "next"}, {"ridge": -1.0},
+                  {"steps_per_token": 0}, {"form": pa.Form(mode="causal")}):  # fmt: skip
+        with pytest.raises(PolyattnError, match=next(iter(wrong))):
+            Regressor(**wrong).fit(SERIES, NUMBERS)
