@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import onnx.parser
@@ -29,6 +30,7 @@ from polyattn.interop import (
 # torch's own: it would rather be asked to export.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 KINDS = {"linear": pa.LinearAttention, "softmax": pa.SoftmaxAttention}
+ROLES = ("query", "key", "value")
 seeds, sizes = st.integers(0, 10**6), st.integers(1, 4)
 
 
@@ -100,7 +102,7 @@ def pairs_for(drawn, lengths=(5, 1, 8)):
 
 
 def assert_same_function(layer, pairs):
-    """torch and ONNX compute the layer, in both precisions; the module is read back bit for bit."""
+    """torch and ONNX compute it in both precisions, and projections; all are read back."""
     module, form = to_torch(layer), getattr(layer, "form", None)
     graphs = {np.float64: [module], np.float32: [copy.deepcopy(module).float()]}
     if not any(callable(each) for each in (form and (form.query, form.key, form.value)) or ()):
@@ -121,6 +123,9 @@ def assert_same_function(layer, pairs):
     assert from_torch(again) != layer
     again.load_state_dict(module.state_dict())
     assert from_torch(again) == from_torch(module) == layer
+    found = to_projections(layer, value_dim=1, scale=2.0)
+    same(outputs(found, *[[each] for each in pairs[0]])[0], literal(layer, *pairs[0]))
+    assert pa.same_function(found.to_layer(), layer, tolerance=1e-11)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -161,7 +166,7 @@ def test_maps_of_tokens_are_computed_outside(name):
     """onnxruntime makes factors beside products of matrices ones of float32: there are none."""
     for mode in MODES:
         beside = {"mean": True} if mode == "full" else {"decay": 0.9, "include_query": False}
-        form = {"mode": mode, **dict.fromkeys(("query", "key", "value"), MAPS[name]), **beside}
+        form = {"mode": mode, **dict.fromkeys(ROLES, MAPS[name]), **beside}
         layer, X = linear(form, n_outputs=1 + (mode == "last")), normal(2, 6, 3)
         for graph in (to_torch(layer), opened(layer), opened(layer, {"batch": 2, "tokens": 6})):
             same(run(graph, X), layer(X), factor=100)
@@ -206,38 +211,6 @@ def test_float32_keeps_the_angles_of_far_positions():
 
 # ------------------------------------------------------------------ training and graphs
 
-TRAINED = {
-    **{name: FORMS[name] for name in ("decays", "context-window", "others-mean", "context-bias")},
-    "maps": {"query": MAPS["polynomial"], "key": MAPS["hedgehog"], "value": MAPS["normalised"]},
-    "matrix": {"query": oracle.some_matrix(3), "key": MAPS["elu"], "value": MAPS["waves"]},
-    **dict.fromkeys(MODES), "rotary": None,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_gradients_are_those_of_finite_differences(name):
-    """And after a step along them the layer that is read back computes what the module does."""
-    form = TRAINED[name]
-    layer = (
-        linear(form) if form else softmax(*(("causal", True, 9.0) if name == "rotary" else [name]))
-    )
-    before = {key: each.copy() for key, each in layer.arrays().items()}
-    module, ((X, Z),) = to_torch(layer), pairs_for(form or {}, (4,))
-    tokens = [torch.tensor(each[None]).requires_grad_() for each in (X, Z) if each is not None]
-    names = [each for each, _ in module.named_parameters()]
-
-    def function(*tensors):
-        parameters = dict(zip(names, tensors, strict=False))
-        return torch.func.functional_call(module, parameters, tensors[len(names) :]).sum()
-
-    assert torch.autograd.gradcheck(function, (*module.parameters(), *tokens), fast_mode=True)
-    module(*tokens).square().sum().backward()
-    torch.optim.SGD(module.parameters(), lr=1e-3).step()
-    trained = from_torch(module)
-    same(run(module, X, Z), trained(X) if Z is None else trained(X, context=Z))
-    assert trained != layer
-    assert all(np.array_equal(layer.arrays()[key], each) for key, each in before.items())
-
 
 def exported(module, X, strict=False):
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=1)}
@@ -254,7 +227,7 @@ GRAPHS = {
     "decays": lambda: linear({"mode": "causal", "decay": (0.5, 0.9), "include_query": False}),
     "window": lambda: linear({"mode": "causal", "window": 70, "bias": True, "intercept": True}),
     "full": lambda: linear({"mode": "full", "include_query": False, "mean": True}),
-    "maps": lambda: linear({"mode": "causal", "key": MAPS["elu"], "value": (0,), "lags": 2}),
+    "maps": lambda: linear({"mode": "causal", "lags": 2, **dict(zip(ROLES, MAPS.values()))}),  # noqa: B905
     "softmax": lambda: softmax("causal", bias=True),
     "rotary": lambda: softmax("last", bias=True, rotary=10.0),
 }
@@ -287,14 +260,20 @@ def test_a_graph_serves_every_length_and_batch(name, way):
         same(graph(X).detach(), module(X).detach())
 
 
-@pytest.mark.slow
-def test_a_traced_module_of_every_form_serves_other_lengths():
-    for form in (each for each in FORMS.values() if each.get("key") is not oracle.square):
-        module, (example, *others) = to_torch(linear(form)), pairs_for(form, (6, 2, 150))
-        inputs = tuple(torch.tensor(each) for each in example if each is not None)
-        graph = torch.jit.trace(module, inputs)
-        for X, Z in others:
-            same(run(graph, X, Z), run(module, X, Z))
+@pytest.mark.parametrize("name", GRAPHS)
+def test_gradients_are_those_of_finite_differences(name):
+    """And training leaves the layer alone."""
+    layer, X = GRAPHS[name](), torch.tensor(normal(2, 4, 3)).requires_grad_()
+    module, before = to_torch(layer), layer.value.copy()
+    names = [each for each, _ in module.named_parameters()]
+
+    def function(X, *tensors):
+        return torch.func.functional_call(module, dict(zip(names, tensors, strict=True)), X).sum()
+
+    assert torch.autograd.gradcheck(function, (X, *module.parameters()), fast_mode=True)
+    module.value.data.add_(1.0)
+    same(module(X).detach(), from_torch(module)(X.detach().numpy()))
+    assert np.array_equal(layer.value, before)
 
 
 def test_own_functions_pass_no_gradient_to_tokens_and_are_in_no_graph():
@@ -327,10 +306,6 @@ def test_models_have_standard_operators_and_are_written_whole(tmp_path):
         assert [each.dim_param or each.dim_value for each in shape] == ["batch", "tokens", 3]
         same(ReferenceEvaluator(model).run(None, {"X": X})[0], layer(X))
     assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
-    # Equal numbers are held once.
-    layer = pa.data.random_layer(8, 8, 4, form=pa.Form(mode="full", include_query=False))
-    held = sum(len(each.raw_data) for each in to_onnx(layer).graph.initializer)
-    assert held < 8 * (layer.attn.size + layer.value.size + 2 * 64 * 64 + 200)
 
 
 # ------------------------------------------------------------------ nn.MultiheadAttention
@@ -395,16 +370,6 @@ def fitted(function, layer, *sizes):
     return function(layer, *sizes, tolerance=named), named
 
 
-@pytest.mark.slow
-def test_layers_recovered_from_single_precision_fit_within_a_tolerance():
-    """Heads of rank 4 come back with rank 8."""
-    module = multihead(8, 2, batch_first=True).float()
-    answer = lambda X: attended(module, X.astype(np.float32)).astype(np.float64)  # noqa: E731
-    again, named = fitted(to_multihead, pa.learn_from_queries(answer, 8, bias=True).layer)
-    assert again.relative_change <= named < 1e-4
-    assert pa.same_function(from_torch(again), from_torch(module), tolerance=1e-4)
-
-
 def test_an_audit_believes_the_forward_pass_of_a_subclass():
     class Halved(torch.nn.MultiheadAttention):
         def forward(self, X):
@@ -419,7 +384,6 @@ def test_an_audit_believes_the_forward_pass_of_a_subclass():
 
 ALL, BEFORE = np.ones((6, 6), dtype=bool), np.tri(6, dtype=bool)
 WINDOW, DOCUMENTS = BEFORE & ~np.tri(6, k=-3, dtype=bool), np.kron(np.eye(2), np.ones((3, 3))) > 0
-PADDING = {"key_padding_mask": torch.arange(6)[None] >= torch.arange(60)[:, None] % 3 + 4}
 
 
 class MaskedAttention(torch.nn.Module):
@@ -427,77 +391,56 @@ class MaskedAttention(torch.nn.Module):
 
     truth = pa.data.random_layer(3, 3, mode="full", random_state=0)
 
-    def forward(self, x, attn_mask=None, key_padding_mask=None):
+    def forward(self, x, attn_mask=None):
         logits = x @ torch.tensor(self.truth.attn[0]) @ x.transpose(1, 2)
         if attn_mask is not None:
             hidden = attn_mask if attn_mask.dtype == torch.bool else torch.isinf(attn_mask)
             logits = logits.masked_fill(hidden, 0.0)
-        if key_padding_mask is not None:
-            logits = logits.masked_fill(key_padding_mask[:, None, :], 0.0)
         return logits @ x @ torch.tensor(self.truth.value[0])
 
 
-def table(allowed, is_added=False):
+def table(allowed, is_added=True):
     hidden = torch.tensor(~allowed)
     return torch.where(hidden, -torch.inf, 0.0).double() if is_added else hidden
 
 
-# The mode of the form, who may be attended to, and what is said where they do not fit.
-MASKS = [
-    ("full", None, ""), ("full", ALL, ""), ("causal", BEFORE, ""), ("last", BEFORE, ""),
-    ("full", BEFORE, "mode='causal'"), ("causal", ALL, "mode='full'"),
-    ("causal", WINDOW, "others than all"), ("last", WINDOW, "others than all"),
-    ("full", DOCUMENTS, "others than all"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("mode", "allowed", "words"), MASKS)
-def test_a_captured_mask_is_that_of_the_form_or_refused(mode, allowed, words):
+@pytest.mark.parametrize("is_added", [False, True])
+def test_a_captured_mask_is_that_of_the_form_or_refused(is_added):
     """Every table (n, n) was taken once, and a fit called the wrong layer unique."""
-    form, module, X = pa.Form(mode=mode), MaskedAttention(), torch.tensor(normal(60, 6, 3))
-    for beside in (PADDING if mode != "last" else {}, {}):
-        for is_added in (False, True):
-            masks = beside | ({} if allowed is None else {"attn_mask": table(allowed, is_added)})
-            if words:
-                with pytest.raises(InvalidInput, match=words), pa.interop.capture(module, form):
-                    module(X, **masks)
-                continue
-            with pa.interop.capture(module, form) as sums:
-                module(X, **masks)
+    module, X = MaskedAttention(), torch.tensor(normal(60, 6, 3))
+    distances = torch.tensor(-0.5 * np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
+    for mode, allowed, words in (
+        ("full", None, ""), ("full", ALL, ""), ("causal", BEFORE, ""), ("last", BEFORE, ""),
+        ("full", BEFORE, "mode='causal'"), ("causal", ALL, "mode='full'"),
+        ("causal", WINDOW, "others than all"), ("last", WINDOW, "others than all"),
+        ("full", DOCUMENTS, "others than all"), ("full", distances, "neither 0 nor"),
+    ):  # fmt: skip
+        form, truth = pa.Form(mode=mode), (module.truth.attn, module.truth.value, mode)
+        mask = table(allowed, is_added) if isinstance(allowed, np.ndarray) else allowed
+        refused = pytest.raises(InvalidInput, match=words) if words else nullcontext()
+        with refused, pa.interop.capture(module, form) as sums:
+            module(X, attn_mask=mask)
+        if not words:
             found = pa.fit(statistics=sums)
-            truth = pa.LinearAttention(module.truth.attn, module.truth.value, mode)
             assert found.outcome.ok
-            assert pa.same_function(found.layer, truth, tolerance=1e-8)
-    distances = -0.5 * np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
-    with pytest.raises(InvalidInput, match="neither 0 nor"), pa.interop.capture(module, form):
-        module(X, attn_mask=torch.tensor(distances))
+            assert pa.same_function(found.layer, pa.LinearAttention(*truth), tolerance=1e-8)
 
 
-@pytest.mark.parametrize("inner", [None, "layers.0", "layers.0.self_attn"])
-def test_masks_of_torch_s_own_modules(inner):
+def test_masks_of_torch_s_own_modules():
     layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).double()
     model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
-    X = torch.tensor(normal(20, 6, 4))
-    # The mode of the form, the call, and whether both fit; of some there is a table for each head.
-    for mode, allowed, how, fits in (
-        ("full", None, {}, True), ("causal", None, {}, False), ("last", BEFORE, {}, True),
-        ("causal", BEFORE, {"is_causal": True}, True), ("causal", BEFORE, "heads", True),
-        ("full", BEFORE, "heads", False), ("full", ALL, {"is_causal": True}, False),
-        ("causal", WINDOW, "heads", False), ("causal", ALL, {}, False),
+    X, before, window = torch.tensor(normal(20, 6, 4)), table(BEFORE), table(WINDOW)
+    for mode, masks, fits in (
+        ("full", {}, True), ("causal", {}, False), ("last", {"mask": before}, True),
+        ("causal", {"mask": before, "is_causal": True}, True), ("full", {"mask": before}, False),
+        ("causal", {"mask": before.repeat(40, 1, 1)}, True),  # one for each head
+        ("full", {"mask": table(ALL), "is_causal": True}, False),
+        ("causal", {"mask": window.repeat(40, 1, 1)}, False),
     ):  # fmt: skip
-        masks = {} if how == "heads" else dict(how)
-        if allowed is not None:
-            masks["mask"] = table(allowed, is_added=True)
-        if how == "heads":
-            masks["mask"] = masks["mask"].repeat(20 * 2, 1, 1)
-        try:
-            with pa.interop.capture(model, pa.Form(mode=mode), name=inner) as sums:
+        for name in (None, "layers.0", "layers.0.self_attn"):
+            form, refused = pa.Form(mode=mode), pytest.raises(InvalidInput, match=r"mode|all")
+            with nullcontext() if fits else refused, pa.interop.capture(model, form, name=name):
                 model(X, **masks)
-        except InvalidInput:
-            assert not fits
-        else:
-            assert fits
-            assert sums.n_sequences == 20
 
 
 # ------------------------------------------------------------------ projections
@@ -555,31 +498,15 @@ def test_layers_fit_every_width(
     assert pa.same_function(found.to_layer(), layer, tolerance=1e-11)
 
 
-@pytest.mark.parametrize("head_dim", [None, 1])
-def test_linear_layers_of_every_form_are_projected(head_dim):
-    for name, form in FORMS.items():
-        layer, pairs = linear(form), pairs_for(form, (4,))
-        found = to_projections(layer, head_dim, scale=2.0)
-        assert found.form == layer.form
-        for X, Z in pairs:
-            same(outputs(found, [X], [Z])[0], literal(layer, X, Z))
-        assert pa.same_function(found.to_layer(), layer, tolerance=1e-12), name
-
-
 def test_rotary_heads_keep_what_they_are():
-    X = normal(2, 6, 3)
-    for mode, bias in ((mode, bias) for mode in MODES for bias in (False, True)):
-        layer = softmax(mode, bias, 10.0)
-        found, plain = to_projections(layer, 4, 1, scale=2.0), to_projections(layer)
-        assert (found.n_heads, found.scale, plain.scale) == (4, 2.0, 1.0)
-        np.testing.assert_array_equal(found.W_Q, 2 * layer.query[[0, 0, 1, 1], :3])
-        np.testing.assert_array_equal(plain.to_layer().key, layer.key)
-        same(outputs(found, X), layer(X))
-        assert pa.same_function(found.to_layer(), layer)
-    parts = to_projections(softmax(rotary=10.0), scale=2.0).side_by_side()
-    turned = from_projections(**parts, kind="softmax", n_heads=2, rotary=10.0)
-    still = from_projections(**parts, kind="softmax", n_heads=2)
-    same(turned(X), softmax(rotary=10.0)(X))
+    layer, X = softmax(bias=True, rotary=10.0), normal(2, 6, 3)
+    found = to_projections(layer, 4, 1, scale=2.0)
+    assert (found.n_heads, found.scale, to_projections(layer).scale) == (4, 2.0, 1.0)
+    np.testing.assert_array_equal(found.W_Q, 2 * layer.query[[0, 0, 1, 1], :3])
+    parts = found.side_by_side()
+    turned = from_projections(**parts, kind="softmax", n_heads=4, rotary=10.0)
+    still = from_projections(**parts, kind="softmax", n_heads=4)
+    same(turned(X), layer(X))
     assert np.abs(still(X) - turned(X)).max() > 0.1
 
 
@@ -598,15 +525,12 @@ def test_units_of_heads_and_coordinates_do_not_matter(kind):
             same(found.to_layer()(X), layer(X))
         # A tolerance that is asked for is one in norm.
         assert to_projections(layer, tolerance=1e-3).head_dim < 4
-    for scale in (1e-200, 1e200):
-        heads = pa.LinearAttention(scale * plain.attn, plain.value / scale, "full")
+        heads = pa.LinearAttention(size**20 * plain.attn, plain.value / size**20, "full")
         found = to_projections(heads, head_dim=1)
         assert found.n_heads == 6
         assert pa.same_function(found.to_layer(), heads, tolerance=1e-13)
     zero = KINDS[kind](np.zeros((2, 3, 3)), np.zeros((2, 3, 2)), "full")
-    none = to_projections(zero)
-    assert (none.n_heads, none.head_dim, none.value_dim, none.change) == (2, 1, 1, 0.0)
-    assert none.to_layer() == zero
+    assert to_projections(zero).to_layer() == zero
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -665,7 +589,7 @@ def test_projections_are_read(kind):
     assert to_projections(plain, 9).scale == (1.0 if kind == "linear" else 3.0)
 
 
-def test_contexts_of_another_width_and_interleaved_columns_are_read():
+def test_contexts_of_another_width_are_read():
     heads, x, z = (
         some_heads() | {"W_K": normal(2, 2, 3), "W_V": normal(2, 2, 2)},
         normal(3, 4),
@@ -674,53 +598,12 @@ def test_contexts_of_another_width_and_interleaved_columns_are_read():
     layer = from_projections(**heads, kind="linear", mode="full", n_context_dims=2)
     wanted = oracle.projected(heads, x, {"mode": "full"}, "linear", 1.0, context=z)
     same(layer(x, context=z), wanted)
-    # A model that turns coordinates 2i and 2i + 1, written out.
-    (W_Q, W_K), X, turned = normal(2, 1, 4, 4), normal(6, 4), np.array([0.7, 0.2])
-    turns = np.exp(1j * np.arange(6)[:, None] * turned)
-    query, key = ((X @ W[0])[:, 0::2] + 1j * (X @ W[0])[:, 1::2] for W in (W_Q, W_K))
-    logits = np.real((query * turns) @ (key * turns).conj().T) / 2.0
-    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    order, (W_V, W_O) = [0, 2, 1, 3], normal(2, 1, 4, 4, seed=1)
-    columns = W_Q[..., order], W_K[..., order]
-    layer = from_projections(*columns, W_V, W_O, kind="softmax", rotary=turned)
-    same(layer(X), shares @ X @ W_V[0] @ W_O[0])
-
-
-OPERATOR = """
-<ir_version: 13, opset_import: ["" : 27]>
-layer (float[B, n, d] X, float[B, n, G] gate, float[d, q] W_Q, float[d, k] W_K, float[d, v] W_V,
-       float[o, e] W_O) => (float[B, n, e] Y) {
-    Q = MatMul(X, W_Q)  K = MatMul(X, W_K)  V = MatMul(X, W_V)
-    heads, state = LinearAttention <update_rule = "gated", q_num_heads = 4, kv_num_heads = 2>
-        (Q, K, V, , gate)
-    Y = MatMul(heads, W_O)
-}
-"""
-
-
-def test_the_operator_linear_attention_of_onnx_is_a_layer_with_decays():
-    """In float32; its scale is that of softmax attention, and a key may serve several queries."""
-    heads, decays = oracle.random_heads(5, 4, 3, n_shared=2, bias=False), np.array([0.95, 0.6])
-    X, form = normal(2, 10, 5), pa.Form(mode="causal", decay=decays)
-    every = {name: np.repeat(each, 4 // len(each), axis=0) for name, each in heads.items()}
-    layer = from_projections(
-        **every, kind="linear", scale=np.sqrt(3.0), form=form, head_scales=[0, 0, 1, 1]
-    )
-    side = {name: np.concatenate([*each], axis=1) for name, each in heads.items()}
-    inputs = {"X": X, "gate": np.tile(np.log(decays), (2, 10, 1)), **side}
-    inputs["W_O"] = np.vstack(heads["W_O"])
-    inputs = {name: each.astype(np.float32) for name, each in inputs.items()}
-    (found,) = ReferenceEvaluator(onnx.parser.parse_model(OPERATOR)).run(None, inputs)
-    same(found, layer(X), 1e2, np.finfo(np.float32).eps)
 
 
 # ------------------------------------------------------------------ misuse
 
-GOOD, BARE, X, Z = (
-    some_heads("b_O"),
-    some_heads(*BIASES),
-    *map(torch.tensor, (normal(2, 5, 3), normal(2, 5, 2))),
-)  # noqa: E501
+GOOD, BARE = some_heads("b_O"), some_heads(*BIASES)
+X, Z = torch.tensor(normal(2, 5, 3)), torch.tensor(normal(2, 5, 2))
 PLAIN, FULL, BESIDE = linear({}), softmax(), to_torch(linear(FORMS["context-causal"]))
 LOW = pa.data.random_softmax_layer(4, n_heads=2, rank=1)
 
@@ -733,23 +616,19 @@ MISUSES = [
     (lambda: to_torch(PLAIN)(Z), r"got \(2, 5, 2\)"), (lambda: to_torch(PLAIN)(X[:, :0]), "n >= 1"),
     (lambda: to_torch(PLAIN)(X.numpy()), "X must be a torch"),
     (lambda: to_torch(PLAIN)(X.float()), "X has dtype"), (lambda: BESIDE(X), "as context"),
-    (lambda: to_torch(PLAIN)(X, Z), "no context"), (lambda: BESIDE(X, X), "context must have shape"),
+    (lambda: to_torch(PLAIN)(X, Z), "no context"), (lambda: BESIDE(X, X), "context must have"),
     (lambda: BESIDE(X, Z.float()), "context has dtype"), (lambda: BESIDE(X, Z[:1]), "each of X"),
     (lambda: BESIDE(X, Z[:, :4]), "each of X"), (lambda: BESIDE(X, Z[0]), "each of X"),
-    (lambda: to_torch(pa.fit(np.ones((3, 2, 1)), np.ones(3))), r"\.layer"),
-    (lambda: from_torch(torch.nn.Linear(2, 2)), "got Linear"),
     (lambda: from_torch(BESIDE, mode="last"), "mode 'causal'"),
     (lambda: from_torch(multihead(4, 2, kdim=3)), "kdim=3"),
-    (lambda: from_torch(multihead(4, 2, vdim=3)), "vdim=3"),
     (lambda: from_torch(multihead(4, 2, add_bias_kv=True)), "add_bias_kv"),
     (lambda: from_torch(multihead(4, 2, add_zero_attn=True)), "add_zero_attn"),
     (lambda: to_multihead(pa.SoftmaxAttention(LOW.attn, normal(2, 4, 4))), "value of rank 4"),
     (lambda: to_multihead(LOW, 3), "divide the 4"), (lambda: to_multihead(LOW, 1), "at least 2"),
-    (lambda: to_multihead(pa.data.random_softmax_layer(2, n_heads=3)), "at most as many heads"),
     (lambda: to_multihead(FULL), "outputs"), (lambda: to_multihead(PLAIN), "LinearAttention"),
     (lambda: to_multihead(LOW, tolerance=-1), "tolerance"),
     (lambda: to_multihead(softmax(rotary=1.0, n_outputs=3)), "positions"),
-    (lambda: to_onnx(np.eye(3)), "to_onnx takes"), (lambda: to_onnx(FULL, dtype="float16"), "dtype"),
+    (lambda: to_onnx(FULL, dtype="float16"), "dtype"),
     (lambda: to_onnx(FULL, "/nowhere/at/all.onnx"), "folder"),
     (lambda: to_onnx(softmax(scale=1e60), dtype="float32"), "float32"),
     (read(GOOD, W_Q=GOOD["W_Q"][0]), "n_heads"), (read(GOOD, n_heads=3), "n_heads = 3"),
@@ -760,20 +639,19 @@ MISUSES = [
     (read(GOOD, W_O=GOOD["W_O"][:, 1:]), "W_O must take"), (read(GOOD, b_Q=np.ones(4)), "b_Q must"),
     (read(GOOD, W_V=GOOD["W_V"] * np.nan), "W_V contains NaN"), (read(GOOD, scale=0), "scale"),
     (read(GOOD, scale=-1.0), "scale"), (read(GOOD, kind="relu"), "kind must be one of"),
-    (read(GOOD, mode="sideways"), "mode"), (read(GOOD, W_Q="weights"), "W_Q must hold real"),
+    (read(GOOD, mode="sideways"), "mode"),
     (read(dict.fromkeys(NAMES[:4], np.ones((4, 4))), n_heads=3), "n_heads = 3 does not divide 4"),
     (read(BARE, form=pa.Form(), b_K=GOOD["b_K"]), "b_K was given"),
     (read(BARE, form=pa.Form(bias=True), b_O=np.ones(5)), "b_O was given"),
     (read(BARE, form=pa.Form(), W_skip=np.ones((4, 5))), "W_skip was given"),
     (read(BARE, W_skip=np.ones((4, 4))), "W_skip must have shape"),
     (read(BARE, form=pa.Form(), mode="causal"), "mode was given beside"),
-    (read(BARE, form=pa.Form(query=[0]), n_dims=4), "attn must have shape"),
     (read(BARE, form=pa.Form(decay=[0.5, 1.0])), "head_scales"), (read(BARE, rotary=1.0), "rotary"),
     (read(BARE, "softmax", form=pa.Form()), "form was given for softmax"),
     (read(BARE, "softmax", W_skip=np.ones((4, 5))), "W_skip was given for softmax"),
     (read(BARE, "softmax", rotary=1.0), "even number"),
-    (lambda: to_projections(PLAIN, 0), "head_dim"), (lambda: to_projections(PLAIN, 1, 0), "value_dim"),
-    (lambda: to_projections(PLAIN, tolerance=2.0), "tolerance"), (lambda: to_projections(3), "int"),
+    (lambda: to_projections(PLAIN, 0), "head_dim"), (lambda: to_projections(PLAIN, 1, 0), "value"),
+    (lambda: to_projections(PLAIN, tolerance=2.0), "tolerance"),
     (lambda: to_projections(softmax(rotary=1.0), head_dim=2), "head_dim must be 4"),
 ]  # fmt: skip
 
