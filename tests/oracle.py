@@ -1209,3 +1209,62 @@ def in_format(Y: NDArray, name: str) -> NDArray:
     bits = np.ascontiguousarray(Y, np.float32).view(np.uint32)
     rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
     return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+# ------------------------------------------------------------------ heads given by projections
+
+
+def projected(
+    heads: Mapping[str, Any],
+    X: NDArray,
+    form: Fields,
+    kind: str = "softmax",
+    scale: float | None = None,
+    frequencies: NDArray | None = None,
+    context: NDArray | None = None,
+) -> NDArray[np.float64]:
+    """Outputs (rows, e) of one sequence by W_Q, W_K, W_V, W_O, as transformers compute them.
+
+    heads : W_Q (H, d, r), W_K and W_V (fewer where neighbours share them), W_O (H, r, e); perhaps
+    b_Q, b_K, b_V and b_O; of linear heads perhaps W_skip and head_scales
+    scale : products of queries and keys are divided by it, by default by sqrt(r)
+    """
+    given = {name: each for name, each in heads.items() if each is not None}
+    n_heads, _, width = given["W_Q"].shape
+    with_last_row = {}
+    for role in "QKV":
+        weights = given[f"W_{role}"]
+        last = given.get(f"b_{role}", np.zeros_like(weights[:, 0]))
+        both = np.concatenate([weights, last[:, None]], axis=1)
+        with_last_row[role] = np.repeat(both, n_heads // len(both), axis=0)
+    queries = with_last_row["Q"] / (np.sqrt(width) if scale is None else scale)
+    keys = with_last_row["K"]
+    attn = np.array([q @ k.T for q, k in zip(queries, keys, strict=True)])
+    value = np.array([v @ W for v, W in zip(with_last_row["V"], given["W_O"], strict=True)])
+    constant = given.get("b_O", np.zeros(value.shape[2]))
+    if kind == "softmax":
+        logits = attn if frequencies is None else list(zip(queries, keys, strict=True))
+        ones = with_constant(X)
+        return softmax_forward(logits, value, ones, form["mode"], frequencies) + constant
+    layer = {"attn": attn, "value": value, "head_scales": given.get("head_scales")}
+    if "W_skip" in given:
+        layer["skip"] = np.vstack([given["W_skip"], np.zeros_like(constant)])
+    return forward(layer, X, {**form, "bias": True}, context) + constant
+
+
+def random_heads(
+    n_dims: int, n_heads: int, head_dim: int, value_dim: int | None = None, n_shared: int = 1,
+    n_outputs: int | None = None, bias: bool = True, seed: int = 0,
+) -> dict[str, NDArray]:  # fmt: skip
+    """W_Q, ..., b_O of size one for ``projected``; ``n_shared`` heads share keys and values."""
+    rng, few = np.random.default_rng(seed), n_heads // n_shared
+    widths = {"Q": head_dim, "K": head_dim, "V": value_dim or head_dim}
+    counts = {"Q": n_heads, "K": few, "V": few}
+    heads = {
+        f"W_{role}": rng.standard_normal((counts[role], n_dims, widths[role])) / np.sqrt(n_dims)
+        for role in "QKV"
+    }
+    shape = (n_heads, widths["V"], n_outputs or n_dims)
+    heads["W_O"] = rng.standard_normal(shape) / np.sqrt(n_dims)
+    if bias:
+        heads |= {f"b_{r}": rng.standard_normal((counts[r], widths[r])) for r in "QKV"}
+        heads["b_O"] = rng.standard_normal(n_outputs or n_dims)
+    return heads

@@ -1,323 +1,638 @@
-"""The bridge to torch: the same function, gradients, exact round trips, and no torch unasked."""
+"""Layers as modules of torch, models of ONNX and projections: the same function, there and back."""
 
-import os
+import copy
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
+import onnx.parser
+import onnxruntime
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
+import oracle
 import polyattn as pa
-from polyattn.errors import InvalidInput, InvalidType
-from polyattn.interop import from_torch, to_multihead, to_torch
-from polyattn.sequences import MODES
+from oracle import EPS, FORMS, MODES
+from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.interop import (
+    from_projections,
+    from_torch,
+    to_multihead,
+    to_onnx,
+    to_projections,
+    to_torch,
+)
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-EPS = float(np.finfo(np.float64).eps)
-
-
-def _layer(mode, bias=False, n_heads=2, n_dims=4, n_outputs=3, seed=0):
-    rng = np.random.default_rng(seed)
-    width = n_dims + bias
-    attn = rng.standard_normal((n_heads, width, width))
-    return pa.LinearAttention(attn, rng.standard_normal((n_heads, width, n_outputs)), mode, bias)
-
-
-def _relative(found, expected):
-    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+# torch's own: it would rather be asked to export.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+KINDS = {"linear": pa.LinearAttention, "softmax": pa.SoftmaxAttention}
+ROLES = ("query", "key", "value")
+seeds, sizes = st.integers(0, 10**6), st.integers(1, 4)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("n_tokens", [1, 2, 63, 64, 65, 200])
-def test_the_module_computes_the_same_function(mode, bias, n_tokens):
-    layer = _layer(mode, bias)
-    X = np.random.default_rng(1).standard_normal((3, n_tokens, 4))
-    module = to_torch(layer)
-    expected = layer(X)
-    found = module(torch.tensor(X)).detach().numpy()
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def linear(drawn, n_dims=3, **numbers):
+    """A layer of a form of oracle.FORMS with random heads."""
+    form, context = oracle.split_context(drawn)
+    parts = oracle.random_layer(form, n_dims, context, **numbers)
+    return pa.LinearAttention(form=pa.Form(**form), n_dims=n_dims, n_context_dims=context, **parts)
+
+
+def softmax(mode="full", bias=False, rotary=None, seed=0, n_outputs=2, scale=1.0):
+    """A layer of two heads for tokens of three coordinates."""
+    query, key, value = normal(3, 2, 3 + bias, 4, seed=seed)
+    attn = scale * (query @ key.transpose(0, 2, 1)) if rotary is None else (scale * query, key)
+    return pa.SoftmaxAttention(attn, value[..., :n_outputs], mode, bias, rotary=rotary)
+
+
+def literal(layer, X, Z=None):
+    """Outputs of one sequence by the loops of the oracle, in the shape of the layer's."""
+    if isinstance(layer, pa.LinearAttention):
+        form = oracle.fields_of(layer.form)
+        found = oracle.forward(oracle.fields_of_layer(layer), X, form, Z)
+    else:
+        turned = layer.frequencies is not None
+        attn = list(zip(layer.query, layer.key, strict=True)) if turned else layer.attn
+        tokens = oracle.with_constant(X) if layer.bias else X
+        found = oracle.softmax_forward(attn, layer.value, tokens, layer.mode, layer.frequencies)
+    return found[0] if layer.mode == "last" else found
+
+
+def run(module, X, Z=None):
+    """What a module, a graph of one or a session of ONNX makes of arrays."""
+    inputs = [X] if Z is None else [X, Z]
+    if isinstance(module, onnxruntime.InferenceSession):
+        return module.run(None, dict(zip(("X", "context"), inputs, strict=False)))[0]
+    return module(*map(torch.tensor, inputs)).detach().numpy()
+
+
+def opened(layer, fixed=(), **options):
+    """A session that runs the model of a layer, for all sizes or for fixed ones."""
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads, chosen.log_severity_level = 1, 3
+    for name, size in dict(fixed).items():
+        chosen.add_free_dimension_override_by_name(name, size)
+    content = to_onnx(layer, **options).SerializeToString()
+    return onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+
+
+def same(found, expected, factor=1e4, eps=EPS):
+    found, expected = np.asarray(found), np.asarray(expected)
     assert found.shape == expected.shape
-    assert _relative(found, expected) < 100 * EPS
-    one = module(torch.tensor(X[0])).detach().numpy()
-    assert one.shape == layer(X[0]).shape
-    assert _relative(one, expected[0]) < 100 * EPS
-    single = module.float()(torch.tensor(X, dtype=torch.float32))
-    assert single.dtype == torch.float32
-    assert _relative(single.detach().numpy(), expected) < 1e-4
+    size = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * eps * size)
 
 
-def test_another_layer_is_noticed():
-    layer, other = _layer("causal"), _layer("causal", seed=1)
-    X = np.random.default_rng(1).standard_normal((3, 70, 4))
-    assert _relative(to_torch(other)(torch.tensor(X)).detach().numpy(), layer(X)) > 0.1
+# ------------------------------------------------------------------ the same function
 
 
-@pytest.mark.parametrize("bias", [False, True])
+def pairs_for(drawn, lengths=(5, 1, 8)):
+    """Sequences and what they attend to, or None."""
+    form, context = oracle.split_context(drawn)
+    X = [normal(n, 3, seed=n) for n in lengths]
+    Z = oracle.contexts_for(X, {"mode": "last"} | form, context)
+    return list(zip(X, [None] * len(X) if Z is None else Z, strict=True))
+
+
+def assert_same_function(layer, pairs):
+    """torch and ONNX compute it in both precisions, and projections; all are read back."""
+    module, form = to_torch(layer), getattr(layer, "form", None)
+    graphs = {np.float64: [module], np.float32: [copy.deepcopy(module).float()]}
+    if not any(callable(each) for each in (form and (form.query, form.key, form.value)) or ()):
+        graphs[np.float64].append(opened(layer))
+        graphs[np.float32].append(opened(layer, dtype="float32"))
+    for X, Z in pairs:
+        expected = literal(layer, X, Z)
+        same(run(module, X, Z), expected)
+        for dtype, several in graphs.items():
+            batch = [each if each is None else each[None].astype(dtype) for each in (X, Z)]
+            for graph in several:
+                found = run(graph, *batch)
+                assert found.dtype == dtype
+                same(found[0], expected, 1e3, np.finfo(dtype).eps)
+    again = copy.deepcopy(module)
+    for parameter in again.parameters():
+        parameter.data.mul_(2.0)
+    assert from_torch(again) != layer
+    again.load_state_dict(module.state_dict())
+    assert from_torch(again) == from_torch(module) == layer
+    found = to_projections(layer, value_dim=1, scale=2.0)
+    same(outputs(found, *[[each] for each in pairs[0]])[0], literal(layer, *pairs[0]))
+    assert pa.same_function(found.to_layer(), layer, tolerance=1e-11)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_round_trips_are_exact(mode, bias):
-    layer = _layer(mode, bias)
+def test_layers_of_every_form_are_modules_and_models(mode):
+    for form in (each for each in FORMS.values() if each.get("mode", "last") == mode):
+        assert_same_function(linear(form), pairs_for(form))
+
+
+@settings(max_examples=15)
+@given(form=oracle.forms(), seed=seeds)
+def test_layers_of_random_forms_are_modules_and_models(form, seed):
+    assert_same_function(linear(form, seed=seed, n_heads=1 + seed % 3), pairs_for(form))
+
+
+@pytest.mark.parametrize("rotary", [None, 10.0])
+@pytest.mark.parametrize("mode", MODES)
+def test_softmax_layers_are_modules_and_models(mode, rotary):
+    X = normal(1, 7, 3)
+    for bias in (False, True):
+        layer = softmax(mode, bias, rotary)
+        assert_same_function(layer, pairs_for({}, (1, 2, 7)))
+        assert np.abs(run(to_torch(softmax(mode, bias, rotary, seed=1)), X) - layer(X)).max() > 1e-3
+        # Known to EPS of the logits, which must not overflow.
+        sharp = softmax(mode, bias, rotary, scale=1e3)
+        for graph in (to_torch(sharp), opened(sharp)):
+            same(run(graph, X), sharp(X), factor=1e6)
+
+
+MAPS = {
+    "polynomial": pa.maps.polynomial(2), "hedgehog": pa.maps.hedgehog(), "elu": pa.maps.elu1(),
+    "normalised": pa.maps.normalised(), "waves": pa.maps.random_fourier(3, 1.0, 0),
+    "one wave": pa.maps.random_fourier(1, 1.0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_of_tokens_are_computed_outside(name):
+    """onnxruntime makes factors beside products of matrices ones of float32: there are none."""
+    for mode in MODES:
+        beside = {"mean": True} if mode == "full" else {"decay": 0.9, "include_query": False}
+        form = {"mode": mode, **dict.fromkeys(ROLES, MAPS[name]), **beside}
+        layer, X = linear(form, n_outputs=1 + (mode == "last")), normal(2, 6, 3)
+        for graph in (to_torch(layer), opened(layer), opened(layer, {"batch": 2, "tokens": 6})):
+            same(run(graph, X), layer(X), factor=100)
+    # exp(-60) beside 1 would be rounding.
+    layer = linear({"query": MAPS["elu"], "key": MAPS["elu"]}, n_heads=1, n_outputs=1)
+    for dtype in (np.float64, np.float32):
+        X = np.random.default_rng(0).uniform(-60, -20, (3, 4, 3)).astype(dtype)
+        module = to_torch(layer).to(getattr(torch, np.dtype(dtype).name))
+        np.testing.assert_allclose(run(module, X), layer(X), rtol=1e3 * np.finfo(dtype).eps)
+
+
+LONG = {
+    "causal": {"bias": True}, "decay": {"decay": 0.97}, "lags": {"lags": 3},
+    "decays": {"decay": (0.5, 0.999), "mean": True, "include_query": False},
+    "window": {"window": 70, "decay": 0.98}, "long window": {"window": 200, "mean": True},
+    "64": {"window": 64}, "128": {"window": 128, "include_query": False},
+    "others": {"mode": "full", "include_query": False, "mean": True},
+    "last": {"mode": "last", "decay": 0.99, "window": 90},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_sequences_and_batches(name):
+    layer = linear({"mode": "causal"} | LONG[name])
+    graphs = to_torch(layer), opened(layer)
+    for shape in [(2, 1), (1, 63), (1, 64), (3, 65), (1, 128), (2, 129), (1, 200), (1, 641)]:
+        X = normal(*shape, 3)
+        for graph in graphs:
+            same(run(graph, X), layer(X))
+    if layer.mode == "causal":
+        # 40,000 x 40,000 scores would be 13 GB.
+        assert run(graphs[0], normal(1, 40_000, 3)).shape == (1, 40_000, 2)
+
+
+def test_float32_keeps_the_angles_of_far_positions():
+    """In float32 the angle of position 20,000 would be wrong by 1e-3."""
+    turned = pa.SoftmaxAttention((np.eye(2), np.eye(2)), np.eye(2), "last", rotary=[1.1])
+    X = normal(1, 20_000, 2).astype(np.float32)
+    X[0, :-2] *= 1e-3
+    same(run(opened(turned, dtype="float32"), X), turned(X), factor=1, eps=1e-5)
+
+
+# ------------------------------------------------------------------ training and graphs
+
+
+def exported(module, X, strict=False):
+    free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=1)}
+    return torch.export.export(module, (X,), dynamic_shapes=(free,), strict=strict).module()
+
+
+def compiled(module, backend):
+    torch.compiler.reset()
+    return torch.compile(module, backend=backend, dynamic=True, fullgraph=True)
+
+
+GRAPHS = {
+    "last": lambda: linear({"lags": 3, "mean": True, "skip": True}),
+    "decays": lambda: linear({"mode": "causal", "decay": (0.5, 0.9), "include_query": False}),
+    "window": lambda: linear({"mode": "causal", "window": 70, "bias": True, "intercept": True}),
+    "full": lambda: linear({"mode": "full", "include_query": False, "mean": True}),
+    "maps": lambda: linear({"mode": "causal", "lags": 2, **dict(zip(ROLES, MAPS.values()))}),  # noqa: B905
+    "softmax": lambda: softmax("causal", bias=True),
+    "rotary": lambda: softmax("last", bias=True, rotary=10.0),
+}
+WAYS = {
+    "trace": lambda module, X: torch.jit.trace(module, X, check_trace=False),
+    "export": exported, "strict": lambda module, X: exported(module, X, strict=True),
+    "eager": lambda module, _: compiled(module, "eager"),
+    "aot_eager": lambda module, _: compiled(module, "aot_eager"),
+}  # fmt: skip
+FAST = [*((name, "trace") for name in GRAPHS), ("rotary", "export"), ("last", "eager")]
+SLOW = [(name, way) for name in GRAPHS for way in WAYS if (name, way) not in FAST]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [*FAST, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_a_graph_serves_every_length_and_batch(name, way):
+    """With its gradients; its parameters are those of the module, and copies of the layer's."""
+    layer = GRAPHS[name]()
     module = to_torch(layer)
-    assert module.attn.dtype == torch.float64
-    assert from_torch(module) == layer
-    assert from_torch(module.float()).mode == mode
-    reloaded = to_torch(_layer(mode, bias, seed=1))
-    reloaded.load_state_dict(to_torch(layer).state_dict())
-    assert from_torch(reloaded) == layer
+    graph = WAYS[way](module, torch.tensor(normal(2, 5, 3)))
+    for n_tokens in (2, 5, 64, 150):
+        X = torch.tensor(normal(3, n_tokens, 3)).requires_grad_()
+        outputs, expected = graph(X), module(X)
+        same(outputs.detach(), expected.detach())
+        found, wanted = (torch.autograd.grad(y.square().sum(), X)[0] for y in (outputs, expected))
+        same(found, wanted, factor=1e5)
+    if way == "trace":
+        names, X = [each for each, _ in module.named_parameters()], X[:1, :4].detach()
+
+        def function(X, *tensors):
+            parameters = dict(zip(names, tensors, strict=True))
+            return torch.func.functional_call(module, parameters, X).sum()
+
+        inputs = X.requires_grad_(), *module.parameters()
+        assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
+        expected = module(X)
+        module.value.data.add_(1.0)
+        assert not torch.allclose(module(X), expected)
+        same(graph(X).detach(), module(X).detach())
+        assert from_torch(module) != layer == GRAPHS[name]()
 
 
-@pytest.mark.parametrize("n_tokens", [3, 67])
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_are_those_of_finite_differences(mode, n_tokens):
-    layer = _layer(mode, n_heads=1, n_dims=2, n_outputs=1)
+def test_own_functions_pass_no_gradient_to_tokens_and_are_in_no_graph():
+    """Their numbers would be constants: right for the tokens that were traced, wrong for all."""
+    layer, X = linear(FORMS["own-function"]), torch.tensor(normal(3, 4, 3))
     module = to_torch(layer)
-    X = torch.randn(1, n_tokens, 2, dtype=torch.float64, requires_grad=True)
-
-    def function(attn, value, tokens):
-        return torch.func.functional_call(module, {"attn": attn, "value": value}, (tokens,)).sum()
-
-    assert torch.autograd.gradcheck(function, (module.attn, module.value, X), fast_mode=True)
-
-
-def test_training_leaves_the_layer_alone_and_can_be_read_back():
-    task = pa.data.planted(64, 6, 3, random_state=2)
-    start = pa.data.random_layer(3, random_state=3)
-    before = start.attn.copy()
-    module = to_torch(start)
-    X, Y = torch.tensor(task.X), torch.tensor(task.Y)
-    optimiser = torch.optim.LBFGS(module.parameters(), max_iter=50, line_search_fn="strong_wolfe")
-
-    def loss():
-        optimiser.zero_grad()
-        value = (module(X) - Y).square().sum()
-        value.backward()
-        return value
-
-    first = loss().item()
-    optimiser.step(loss)
-    trained = from_torch(module)
-    assert np.array_equal(start.attn, before)
-    risk = np.sum((trained(task.X) - task.Y) ** 2)
-    assert risk == pytest.approx(loss().item(), rel=1e-6, abs=1e-20)
-    assert risk < first
+    module(X).sum().backward()
+    assert torch.any(module.attn.grad != 0)
+    for call in (
+        lambda: module(X.clone().requires_grad_()), lambda: torch.jit.trace(module, X),
+        lambda: to_onnx(layer),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=r"key .*is a function of numpy arrays"):
+            call()
+    with pytest.raises(Exception, match="part of a graph"):
+        exported(module, X)
 
 
-def test_long_sequences_need_no_square_of_their_length():
-    # 40,000 x 40,000 scores would be 13 GB.
-    X = torch.randn(1, 40_000, 4, dtype=torch.float64)
-    module = to_torch(_layer("causal"))
-    assert module(X).shape == (1, 40_000, 3)
+def test_models_have_standard_operators_and_are_written_whole(tmp_path):
+    """The reference of the operators, in numpy, agrees with the layers."""
+    X, path = normal(2, 70, 3), tmp_path / "layer.onnx"
+    long = (linear({"mode": "causal"} | form) for form in LONG.values())
+    for layer in (*long, softmax("causal", bias=True, rotary=10.0)):
+        assert to_onnx(layer, path).SerializeToString() == path.read_bytes()
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model, full_check=True)
+        assert {node.domain for node in model.graph.node} == {""}
+        assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
+        shape = model.graph.input[0].type.tensor_type.shape.dim
+        assert [each.dim_param or each.dim_value for each in shape] == ["batch", "tokens", 3]
+        same(ReferenceEvaluator(model).run(None, {"X": X})[0], layer(X))
+    assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
 
 
-def test_the_module_says_what_it_is():
-    assert "n_heads=2, n_dims=4, n_outputs=3, mode='last', bias=True" in repr(
-        to_torch(_layer("last", bias=True))
-    )
+# ------------------------------------------------------------------ nn.MultiheadAttention
 
 
-def test_misuse_is_named():
-    module = to_torch(_layer("last"))
-    with pytest.raises(InvalidInput, match=r"shape \(B, n, 4\).*got \(2, 5, 3\)"):
-        module(torch.zeros(2, 5, 3, dtype=torch.float64))
-    with pytest.raises(InvalidInput, match="n >= 1"):
-        module(torch.zeros(2, 0, 4, dtype=torch.float64))
-    with pytest.raises(InvalidType, match=r"X must be a torch\.Tensor; got ndarray\. torch\.as_t"):
-        module(np.zeros((2, 5, 4)))
-    with pytest.raises(InvalidType, match=r"module\.float\(\)"):
-        module(torch.zeros(2, 5, 4))
-    with pytest.raises(InvalidType, match=r"\.layer"):
-        to_torch(pa.fit(np.ones((3, 2, 1)), np.ones(3)))
-    with pytest.raises(InvalidType, match=r"reads TorchLinearAttention.*got Linear"):
-        from_torch(torch.nn.Linear(2, 2))
-    with pytest.raises(InvalidInput, match=r"mode 'last', but mode='full' was asked for"):
-        from_torch(module, mode="full")
-    with pytest.raises(InvalidType, match="got int"):
-        from_torch(3)
-    with pytest.raises(InvalidInput, match="attn must have shape"):
-        type(module)(torch.zeros(2, 3, 4), torch.zeros(2, 3, 1))
-
-
-# Softmax ------------------------------------------------------------------------------------
-
-
-def _softmax_layer(mode, bias=False, scale=1.0, n_outputs=3, seed=0):
-    rng = np.random.default_rng(seed)
-    width = 4 + bias
-    attn = scale * rng.standard_normal((2, width, width))
-    return pa.SoftmaxAttention(attn, rng.standard_normal((2, width, n_outputs)), mode, bias)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("n_tokens", "scale"), [(1, 1.0), (2, 1.0), (65, 1.0), (65, 1e6)])
-def test_softmax_modules_compute_the_same_function(mode, bias, n_tokens, scale):
-    layer = _softmax_layer(mode, bias, scale)
-    X = np.random.default_rng(1).standard_normal((3, n_tokens, 4))
-    module = to_torch(layer)
-    expected = layer(X)
-    found = module(torch.tensor(X)).detach().numpy()
-    assert found.shape == expected.shape
-    # Logits of size 1e6 are known to 1e-10.
-    assert _relative(found, expected) < 100 * EPS * max(1.0, scale)
-    one = module(torch.tensor(X[0])).detach().numpy()
-    assert _relative(one, layer(X[0])) < 100 * EPS * max(1.0, scale)
-    assert module.float()(torch.tensor(X, dtype=torch.float32)).dtype == torch.float32
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-def test_softmax_round_trips_are_exact(mode, bias):
-    layer = _softmax_layer(mode, bias)
-    assert from_torch(to_torch(layer)) == layer
-    assert from_torch(to_torch(layer), mode=mode) == layer
-    assert pa.interop.torch_layer(to_torch(layer)) == layer
-    assert f"mode={mode!r}, bias={bias}" in repr(to_torch(layer))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_softmax_gradients_are_those_of_finite_differences(mode):
-    module = to_torch(_softmax_layer(mode, n_outputs=1))
-    X = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
-
-    def function(attn, value, tokens):
-        return torch.func.functional_call(module, {"attn": attn, "value": value}, (tokens,)).sum()
-
-    assert torch.autograd.gradcheck(function, (module.attn, module.value, X), fast_mode=True)
-
-
-def _multihead(n_dims, n_heads, seed=0, **options):
-    torch.manual_seed(seed)
+def multihead(n_dims, n_heads, **options):
+    torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(n_dims, n_heads, dtype=torch.float64, **options)
     for parameter in module.parameters():  # torch starts with biases of zero
         torch.nn.init.normal_(parameter, std=0.5)
     return module.eval()
 
 
-def _self_attention(module, X, causal=False):
+def attended(module, X, mode="full"):
+    """What the module makes of its tokens."""
     tokens = torch.tensor(X if module.batch_first else X.transpose(1, 0, 2))
     n = X.shape[1]
-    mask = torch.triu(torch.ones(n, n, dtype=torch.bool), 1) if causal else None
+    mask = torch.ones(n, n, dtype=torch.bool).triu(1) if mode == "causal" else None
     with torch.no_grad():
         found = module(tokens, tokens, tokens, attn_mask=mask, need_weights=False)[0].numpy()
-    return found if module.batch_first else found.transpose(1, 0, 2)
+    found = found if module.batch_first else found.transpose(1, 0, 2)
+    return found[:, -1] if mode == "last" else found
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("n_dims", "n_heads"), [(6, 1), (6, 3), (8, 2), (1, 1)])
-def test_multihead_attention_is_read(n_dims, n_heads, bias, batch_first, mode):
-    module = _multihead(n_dims, n_heads, bias=bias, batch_first=batch_first, dropout=0.3)
-    layer = from_torch(module, mode=mode)
-    assert isinstance(layer, pa.SoftmaxAttention)
-    assert (layer.n_heads, layer.bias, layer.n_dims, layer.mode) == (n_heads, bias, n_dims, mode)
-    X = np.random.default_rng(1).standard_normal((4, 5, n_dims))
-    expected = _self_attention(module, X, causal=mode == "causal")
-    expected = expected[:, -1] if mode == "last" else expected
-    assert _relative(layer(X), expected) < 100 * EPS * n_dims
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("n_dims", "n_heads"), [(1, 1), (6, 1), (6, 3), (8, 2)])
+def test_multihead_attention_is_read_and_made(n_dims, n_heads, bias):
+    X = normal(4, 5, n_dims)
+    for mode, batch_first in (("full", True), ("causal", False), ("last", True)):
+        module = multihead(n_dims, n_heads, bias=bias, batch_first=batch_first, dropout=0.3)
+        layer = from_torch(module, mode)
+        assert (layer.n_heads, layer.bias, layer.mode) == (n_heads, bias, mode)
+        same(layer(X), attended(module, X, mode))
+        again = to_multihead(layer)
+        assert (again.num_heads, again.in_proj_bias is not None) == (n_heads, bias)
+        same(attended(again, X, mode), layer(X))
+    assert from_torch(module.float()) == from_torch(module.double())
 
 
-def test_single_precision_weights_are_read_exactly():
-    module = _multihead(4, 2).float()
-    assert from_torch(module) == from_torch(module.double())
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("n_dims", "n_heads"), [(6, 3), (8, 2)])
-def test_multihead_attention_there_and_back(n_dims, n_heads, bias):
-    layer = from_torch(_multihead(n_dims, n_heads, bias=bias))
-    module = to_multihead(layer)
-    assert (module.num_heads, module.in_proj_bias is not None) == (n_heads, bias)
-    assert pa.same_function(from_torch(module), layer, tolerance=1e-12)
-    X = np.random.default_rng(1).standard_normal((4, 5, n_dims))
-    assert _relative(_self_attention(module, X), layer(X)) < 1000 * EPS
-    module.float().train()  # a module like any other
-    tokens = torch.zeros(1, 2, n_dims)
-    module(tokens, tokens, tokens)[0].sum().backward()
-
-
-def test_heads_that_are_not_needed_are_zero():
-    rng = np.random.default_rng(0)
-    low = rng.standard_normal((2, 6, 1)) @ rng.standard_normal((2, 1, 6))
+def test_multihead_attention_has_room_for_more_heads_and_for_ranks_within_a_tolerance():
+    low, X = normal(2, 6, 1) @ normal(2, 1, 6, seed=1), normal(3, 4, 6, seed=2)
     layer = pa.SoftmaxAttention(low, low[::-1])
-    X = rng.standard_normal((3, 4, 6))
     for asked, n_heads in ((None, 2), (3, 3), (6, 6)):
         module = to_multihead(layer, asked)
         assert module.num_heads == n_heads
-        assert _relative(_self_attention(module, X), layer(X)) < 1000 * EPS
-    three = pa.SoftmaxAttention(np.zeros((3, 4, 4)), np.zeros((3, 4, 4)))
-    assert to_multihead(three).num_heads == 4
+        same(attended(module, X), layer(X))
+    attn = normal(2, 5, 2) @ normal(2, 2, 5, seed=1) + 1e-10 * normal(2, 5, 5, seed=2)
+    layer = pa.SoftmaxAttention(attn, normal(2, 5, 2, seed=3) @ normal(2, 2, 4, seed=4), bias=True)
+    module, named = fitted(to_multihead, layer)
+    assert 1e-11 < module.relative_change <= named < 1e-8
+    error = oracle.relative_error(attended(module, X[..., :4]), layer(X[..., :4]))
+    assert 1e-13 < error < 1e-8
 
 
-def test_what_multihead_attention_cannot_express_is_named():
-    full = pa.data.random_softmax_layer(4, n_heads=2)
-    with pytest.raises(InvalidInput, match=r"head 0 has attn of rank 4, more than head_dim = 2"):
-        to_multihead(full)
-    low = pa.data.random_softmax_layer(4, n_heads=2, rank=1)
-    with pytest.raises(InvalidInput, match="value of rank 4"):
-        to_multihead(pa.SoftmaxAttention(low.attn, full.value))
-    with pytest.raises(InvalidInput, match=r"must divide the 4 coordinates.*got 3"):
-        to_multihead(low, 3)
-    with pytest.raises(InvalidInput, match=r"be at least 2.*got 1"):
-        to_multihead(low, 1)
-    with pytest.raises(InvalidInput, match="at most as many heads as coordinates"):
-        to_multihead(pa.data.random_softmax_layer(2, n_heads=3))
-    with pytest.raises(InvalidInput, match="as many outputs as inputs; the layer has 2 and 4"):
-        to_multihead(pa.data.random_softmax_layer(4, 2))
-    with pytest.raises(InvalidType, match="takes a SoftmaxAttention; got LinearAttention"):
-        to_multihead(_layer("full"))
+def fitted(function, layer, *sizes):
+    """What is made with the tolerance that the refusal names, and that tolerance."""
+    with pytest.raises(InvalidInput, match=r"rank \d, more than head_dim = ") as caught:
+        function(layer, *sizes)
+    named = float(str(caught.value).split("tolerance=")[1].split(",")[0])
+    return function(layer, *sizes, tolerance=named), named
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"kdim": 3}, "kdim=3"),
-        ({"vdim": 3}, "vdim=3"),
-        ({"add_bias_kv": True}, "add_bias_kv"),
-        ({"add_zero_attn": True}, "add_zero_attn"),
-    ],
-)
-def test_modules_that_are_no_plain_self_attention_are_refused(options, named):
-    with pytest.raises(InvalidInput, match=named):
-        from_torch(torch.nn.MultiheadAttention(4, 2, **options))
+# ------------------------------------------------------------------ masks of captured modules
+
+ALL, BEFORE = np.ones((6, 6), dtype=bool), np.tri(6, dtype=bool)
+WINDOW, DOCUMENTS = BEFORE & ~np.tri(6, k=-3, dtype=bool), np.kron(np.eye(2), np.ones((3, 3))) > 0
 
 
-def test_only_known_forward_passes_are_read_for_audits():
-    class Halved(torch.nn.MultiheadAttention):
-        def forward(self, X):
-            return super().forward(X, X, X)[0] / 2
+class MaskedAttention(torch.nn.Module):
+    """Linear attention to the tokens that a mask allows, which a form of this mode fits exactly."""
 
-    assert pa.interop.torch_layer(Halved(4, 2)) is None
-    assert pa.interop.torch_layer(torch.nn.Linear(2, 2)) is None
-    read = pa.interop.torch_layer(torch.nn.MultiheadAttention(4, 2), mode="causal")
-    assert read is not None
-    assert read.mode == "causal"
+    truth = pa.data.random_layer(3, 3, mode="full", random_state=0)
 
-
-def _python(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
-    )
+    def forward(self, x, attn_mask=None):
+        logits = x @ torch.tensor(self.truth.attn[0]) @ x.transpose(1, 2)
+        if attn_mask is not None:
+            hidden = attn_mask if attn_mask.dtype == torch.bool else torch.isinf(attn_mask)
+            logits = logits.masked_fill(hidden, 0.0)
+        return logits @ x @ torch.tensor(self.truth.value[0])
 
 
-def test_torch_is_not_imported_unasked():
+def table(allowed, is_added=True):
+    hidden = torch.tensor(~allowed)
+    return torch.where(hidden, -torch.inf, 0.0).double() if is_added else hidden
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_a_captured_mask_is_that_of_the_form_or_refused(is_added):
+    """Every table (n, n) was taken once, and a fit called the wrong layer unique."""
+    module, X = MaskedAttention(), torch.tensor(normal(60, 6, 3))
+    distances = torch.tensor(-0.5 * np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
+    for mode, allowed, words in (
+        ("full", None, ""), ("full", ALL, ""), ("causal", BEFORE, ""), ("last", BEFORE, ""),
+        ("full", BEFORE, "mode='causal'"), ("causal", ALL, "mode='full'"),
+        ("causal", WINDOW, "others than all"), ("last", WINDOW, "others than all"),
+        ("full", DOCUMENTS, "others than all"), ("full", distances, "neither 0 nor"),
+    ):  # fmt: skip
+        form, truth = pa.Form(mode=mode), (module.truth.attn, module.truth.value, mode)
+        mask = table(allowed, is_added) if isinstance(allowed, np.ndarray) else allowed
+        refused = pytest.raises(InvalidInput, match=words) if words else nullcontext()
+        with refused, pa.interop.capture(module, form) as sums:
+            module(X, attn_mask=mask)
+        if not words:
+            found = pa.fit(statistics=sums)
+            assert found.outcome.ok
+            assert pa.same_function(found.layer, pa.LinearAttention(*truth), tolerance=1e-8)
+
+
+def test_masks_of_torch_s_own_modules():
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).double()
+    model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    X, before, window = torch.tensor(normal(20, 6, 4)), table(BEFORE), table(WINDOW)
+    for mode, masks, fits in (
+        ("full", {}, True), ("causal", {}, False), ("last", {"mask": before}, True),
+        ("causal", {"mask": before, "is_causal": True}, True), ("full", {"mask": before}, False),
+        ("causal", {"mask": before.repeat(40, 1, 1)}, True),  # one for each head
+        ("full", {"mask": table(ALL), "is_causal": True}, False),
+        ("causal", {"mask": window.repeat(40, 1, 1)}, False),
+    ):  # fmt: skip
+        for name in (None, "layers.0", "layers.0.self_attn"):
+            form, refused = pa.Form(mode=mode), pytest.raises(InvalidInput, match=r"mode|all")
+            with nullcontext() if fits else refused, pa.interop.capture(model, form, name=name):
+                model(X, **masks)
+
+
+# ------------------------------------------------------------------ projections
+
+NAMES = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_skip", "head_scales")
+BIASES = NAMES[4:8]
+
+
+def outputs(found, X, Z=None):
+    """What Projections compute by their definition, (N, e) or (N, n, e)."""
+    form = {"mode": found.mode} if found.form is None else oracle.fields_of(found.form)
+    heads = {name: getattr(found, name) for name in NAMES}
+    rows = [
+        oracle.projected(heads, x, form, found.kind, found.scale, found.rotary, z)
+        for x, z in zip(X, [None] * len(X) if Z is None else Z, strict=True)
+    ]
+    return np.array([each[0] for each in rows] if found.mode == "last" else rows)
+
+
+def of_ranks(kind, ranks, n_dims=4, n_outputs=3, mode="causal", bias=False, seed=0, noise=0.0):
+    """Heads whose attn has these ranks, up to noise, and value as much as fits."""
+    width = n_dims + bias
+    factors = [normal(2, width, rank, seed=[seed, h]) for h, rank in enumerate(ranks)]
+    attn = [left @ right.T for left, right in factors] + noise * normal(len(ranks), width, width)
+    return KINDS[kind](attn, normal(len(ranks), width, n_outputs, seed=seed), mode, bias)
+
+
+@given(
+    kind=st.sampled_from([*KINDS]), mode=st.sampled_from(MODES), bias=st.booleans(), seed=seeds,
+    ranks=st.lists(st.integers(0, 4), min_size=1, max_size=3), n_dims=sizes, n_outputs=sizes,
+    head_dim=st.none() | st.integers(1, 5), value_dim=st.none() | st.integers(1, 5),
+)  # fmt: skip
+def test_layers_fit_every_width(
+    kind, mode, bias, seed, ranks, n_dims, n_outputs, head_dim, value_dim
+):
+    """Linear heads are split where they are too wide, softmax ones refused: only values split."""
+    layer = of_ranks(kind, ranks, n_dims, n_outputs, mode, bias, seed)
+    width = n_dims + (bias and kind == "linear")
+    seen = [min(rank, width) for rank in ranks]
+    if kind == "softmax" and head_dim is not None and max(seen) > head_dim:
+        with pytest.raises(InvalidInput, match=f"head_dim={max(seen)}"):
+            to_projections(layer, head_dim, value_dim)
+        return
+    found = to_projections(layer, head_dim, value_dim, scale=1.7)
+    assert (found.scale, found.head_dim) == (1.7, head_dim or max(1, *seen))
+    assert found.W_Q.shape == found.W_K.shape == (found.n_heads, n_dims, found.head_dim)
+    assert found.value_dim == (value_dim or min(width, n_outputs))
+    parts = np.array([-(-rank // found.head_dim) or 1 for rank in seen])
+    parts = parts * -(-min(width, n_outputs) // found.value_dim)
+    np.testing.assert_array_equal(found.heads, np.repeat(np.arange(len(ranks)), parts))
+    assert found.change <= 1e-12
+    X = normal(2, 4, n_dims, seed=seed)
+    same(outputs(found, X), layer(X))
+    # Parts of a head add up, and parts of a softmax head attend alike.
+    assert pa.same_function(found.to_layer(), layer, tolerance=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_of_heads_and_coordinates_do_not_matter(kind):
+    """Small entries of attn and value belong to large coordinates: they are no rounding."""
+    plain = of_ranks(kind, (2, 4), mode="full")
+    for size in (1e-7, 1e5, 1e9):
+        units = np.array([1.0, size, 1.0, 1.0])
+        attn, value = plain.attn / units / units[:, None], plain.value / units[:, None]
+        layer, X = KINDS[kind](attn, value, "full"), normal(2, 4, 4) * units
+        for head_dim in (None, 4) if kind == "softmax" else (None, 1, 3):
+            found = to_projections(layer, head_dim)
+            assert found.head_dim == (head_dim or 4)
+            assert found.change < 1e-12
+            same(found.to_layer()(X), layer(X))
+        # A tolerance that is asked for is one in norm.
+        assert to_projections(layer, tolerance=1e-3).head_dim < 4
+        heads = pa.LinearAttention(size**20 * plain.attn, plain.value / size**20, "full")
+        found = to_projections(heads, head_dim=1)
+        assert found.n_heads == 6
+        assert pa.same_function(found.to_layer(), heads, tolerance=1e-13)
+    zero = KINDS[kind](np.zeros((2, 3, 3)), np.zeros((2, 3, 2)), "full")
+    assert to_projections(zero).to_layer() == zero
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_within_a_tolerance_is_dropped_and_reported(kind, bias):
+    layer = of_ranks(kind, (2, 2), n_outputs=4, bias=bias, noise=1e-9)
+    full = 4 + (bias and kind == "linear")
+    assert to_projections(layer).head_dim == full
+    found = to_projections(layer, head_dim=2, tolerance=1e-7)
+    assert found.n_heads == 2
+    assert 1e-10 < found.change < 1e-7
+    visible = found.change * (1.0 if kind == "linear" else 2.0)
+    worst = pa.match_heads(found.to_layer(), layer).worst_attn
+    assert 1e-11 < worst <= visible * (1 + 1e-6) + 1e-14
+    for tolerance in np.geomspace(1e-10, 0.5, 12):
+        assert to_projections(layer, tolerance=tolerance).change <= tolerance
+    # With room for it, nothing is dropped; the tolerance that a message names is enough.
+    assert to_projections(layer, head_dim=5, tolerance=1e-7).change < 1e-15
+    if kind == "linear":
+        exact = to_projections(layer, head_dim=1)
+        assert (exact.n_heads, exact.change) == (2 * full, 0.0)
+        assert to_projections(layer, head_dim=1, tolerance=1e-7).n_heads == 4
+    else:
+        again, named = fitted(to_projections, layer, 2)
+        assert 0.8 * named < again.change <= named
+
+
+def some_heads(*without):
+    heads = oracle.random_heads(4, 2, 3, value_dim=2, n_outputs=5)
+    return {name: each for name, each in heads.items() if name not in without}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_projections_are_read(kind):
+    X, W_skip = normal(2, 4, 4), normal(4, 5, seed=1)
+    for biases in [(), *((name,) for name in BIASES), BIASES]:
+        heads = some_heads(*set(BIASES) - set(biases))
+        # A linear layer has a place of its own for b_O.
+        constants = set(biases) - {"b_O"} if kind == "linear" else biases
+        for mode in MODES:
+            layer = from_projections(**heads, kind=kind, scale=1.7, mode=mode)
+            assert (layer.bias, layer.mode, layer.n_heads) == (bool(constants), mode, 2)
+            rows = np.array([oracle.projected(heads, x, {"mode": mode}, kind, 1.7) for x in X])
+            same(layer(X), rows[:, 0] if mode == "last" else rows)
+        joined = to_projections(layer, scale=1.7).side_by_side()
+        again = from_projections(**joined, kind=kind, scale=1.7, n_heads=2, mode="full")
+        assert pa.same_function(again, layer, tolerance=1e-12)
+        if kind == "linear":  # A skip holds the constant where it can.
+            layer = from_projections(**heads, kind=kind, W_skip=W_skip, mode="causal")
+            assert (layer.form.skip, layer.form.intercept) == (True, biases == ("b_O",))
+            whole = heads | {"W_skip": W_skip}
+            same(layer(X), [oracle.projected(whole, x, {"mode": "causal"}, kind, 1.0) for x in X])
+            np.testing.assert_array_equal(to_projections(layer).W_skip, W_skip)
+    plain = from_projections(**some_heads(), kind=kind)
+    assert plain.mode == ("last" if kind == "linear" else "full")
+    scale = 1.0 if kind == "linear" else np.sqrt(3.0)
+    assert plain == from_projections(**some_heads(), kind=kind, scale=scale)
+    assert to_projections(plain, 9).scale == (1.0 if kind == "linear" else 3.0)
+
+
+# ------------------------------------------------------------------ misuse
+
+GOOD, BARE = some_heads("b_O"), some_heads(*BIASES)
+X, Z = torch.tensor(normal(2, 5, 3)), torch.tensor(normal(2, 5, 2))
+PLAIN, FULL, BESIDE = linear({}), softmax(), to_torch(linear(FORMS["context-causal"]))
+LOW = pa.data.random_softmax_layer(4, n_heads=2, rank=1)
+
+
+def read(heads, kind="linear", **change):
+    return lambda: from_projections(**heads | {"kind": kind} | change)
+
+
+MISUSES = [
+    (read(dict.fromkeys(NAMES[:4], np.ones((4, 4))), n_heads=3), "n_heads = 3 does not divide 4"),
+    (lambda: to_multihead(pa.SoftmaxAttention(LOW.attn, normal(2, 4, 4))), "value of rank 4"),
+    (read(GOOD, W_K=GOOD["W_K"][:, :, 1:]), "queries and keys must have one width"),
+    (read(BARE, "softmax", W_skip=np.ones((4, 5))), "W_skip was given for softmax"),
+    (lambda: to_projections(softmax(rotary=1.0), head_dim=2), "head_dim must be 4"),
+    (lambda: from_torch(multihead(4, 2, add_zero_attn=True)), "add_zero_attn"),
+    (read(BARE, form=pa.Form(), W_skip=np.ones((4, 5))), "W_skip was given"),
+    (lambda: from_torch(multihead(4, 2, add_bias_kv=True)), "add_bias_kv"),
+    (read(BARE, form=pa.Form(bias=True), b_O=np.ones(5)), "b_O was given"),
+    (lambda: to_multihead(softmax(rotary=1.0, n_outputs=3)), "positions"),
+    (read(BARE, "softmax", form=pa.Form()), "form was given for softmax"),
+    (read(BARE, form=pa.Form(), mode="causal"), "mode was given beside"),
+    (lambda: to_onnx(softmax(scale=1e60), dtype="float32"), "float32"),
+    (read(GOOD, W_O=np.ones(5)), r"W_O must have shape .*got \(5,\)"),
+    (read(BARE, form=pa.Form(), b_K=GOOD["b_K"]), "b_K was given"), (read(GOOD, scale=0), "scale"),
+    (read(BARE, W_skip=np.ones((4, 4))), "W_skip must have shape"),
+    (read(BARE, form=pa.Form(decay=[0.5, 1.0])), "head_scales"), (read(BARE, rotary=1.0), "rotary"),
+    (lambda: to_projections(PLAIN, tolerance=2.0), "tolerance"), (lambda: BESIDE(X), "as context"),
+    (lambda: from_torch(BESIDE, mode="last"), "mode 'causal'"),
+    (read(GOOD, W_V=GOOD["W_V"] * np.nan), "W_V contains NaN"),
+    (lambda: to_torch(PLAIN)(X.numpy()), "X must be a torch"),
+    (lambda: to_onnx(FULL, "/nowhere/at/all.onnx"), "folder"),
+    (lambda: from_torch(multihead(4, 2, kdim=3)), "kdim=3"), (lambda: BESIDE(X, Z[0]), "each of X"),
+    (read(GOOD, W_O=GOOD["W_O"][:, 1:]), "W_O must take"), (read(GOOD, b_Q=np.ones(4)), "b_Q must"),
+    (read(GOOD, W_K=GOOD["W_K"][:1]), "number of heads"), (lambda: BESIDE(X, Z[:1]), "each of X"),
+    (lambda: to_torch(PLAIN)(X.float()), "X has dtype"), (lambda: BESIDE(X, Z[:, :4]), "each of X"),
+    (lambda: BESIDE(X, Z.float()), "context has dtype"), (lambda: to_multihead(FULL), "outputs"),
+    (read(GOOD, W_K=GOOD["W_K"][:, 1:]), "one width d"), (read(GOOD, n_heads=3), "n_heads = 3"),
+    (read(BARE, "softmax", rotary=1.0), "even number"), (lambda: BESIDE(X, X), "context must have"),
+    (lambda: to_onnx(FULL, dtype="float16"), "dtype"), (lambda: to_multihead(LOW, 1), "at least 2"),
+    (lambda: to_torch(PLAIN)(Z), r"got \(2, 5, 2\)"), (lambda: to_torch(PLAIN)(X[:, :0]), "n >= 1"),
+    (lambda: to_multihead(PLAIN), "LinearAttention"), (lambda: to_torch(PLAIN)(X, Z), "no context"),
+    (read(GOOD, kind="relu"), "kind must be one of"), (read(GOOD, W_Q=GOOD["W_Q"][0]), "n_heads"),
+    (lambda: to_multihead(LOW, 3), "divide the 4"), (lambda: to_projections(PLAIN, 0), "head_dim"),
+    (lambda: to_projections(PLAIN, 1, 0), "value"), (read(GOOD, mode="sideways"), "mode"),
+]  # fmt: skip
+
+
+def test_misuse_is_named():
+    for call, words in MISUSES:
+        with pytest.raises(PolyattnError, match=words):
+            call()
+    with pytest.raises(Exception, match="must have 3 coordinates"):
+        exported(to_torch(PLAIN), Z)
+    with pytest.raises(ValueError, match="read-only"):
+        to_projections(PLAIN).W_Q[0, 0, 0] = 1.0
+
+
+def test_torch_and_onnx_are_imported_when_needed_and_named_when_absent():
     code = (
-        "import sys, polyattn as pa; pa.interop.to_torch; pa.LinearAttentionRegressor; "
-        "print('torch' in sys.modules)"
-    )
-    assert _python(code).stdout.strip() == "False"
-
-
-def test_absent_torch_is_named():
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import polyattn as pa\n"
-        "for call in (pa.interop.to_torch, pa.interop.from_torch, pa.interop.to_multihead):\n"
+        "import sys, polyattn as pa; pa.interop.to_torch; pa.LinearAttentionRegressor\n"
+        "print('torch' in sys.modules or 'onnx' in sys.modules)\n"
+        "sys.modules['torch'] = sys.modules['onnx'] = None\n"
+        "for name in ('to_torch', 'from_torch', 'to_multihead', 'to_onnx'):\n"
         "    try:\n"
-        "        call(pa.data.random_layer(2))\n"
-        "    except ImportError as error:\n"
-        "        print(type(error).__name__, error)\n"
+        "        getattr(pa.interop, name)(pa.data.random_layer(2))\n"
+        "    except pa.errors.MissingExtra as error:\n"
+        "        print('polyattn[torch]' in str(error), 'polyattn[onnx]' in str(error))\n"
     )
-    lines = _python(code).stdout.splitlines()
-    assert len(lines) == 3
-    assert all("MissingExtra" in line and "polyattn[torch]" in line for line in lines)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", *["True", "False"] * 3, "False", "True"]

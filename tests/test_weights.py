@@ -1,4 +1,4 @@
-"""from_weights: every layout against plain numpy, names of layers, files, types of numbers."""
+"""Weights of trained models as layers, and layers as weights of modules."""
 
 import json
 
@@ -9,406 +9,574 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 
 import polyattn as pa
-from polyattn.interop import from_weights, read_projections
-from weight_cases import (
-    CAUSAL,
-    STATES,
-    albert_state,
-    bert_state,
-    gpt2_state,
-    lens_state,
-    llama_state,
-    multihead_state,
-    outputs,
-    powers,
-    random_heads,
-    repeated,
-)
-
-X = np.random.default_rng(1).standard_normal((2, 5, 12))
-HEADS = random_heads()
+from oracle import projected, random_heads
+from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.interop import from_weights, read_projections, to_weights
 
 
-def expected(heads, layout, X=X, **beside):
-    if layout == "llama":
-        beside.setdefault("frequencies", powers(500.0, heads["W_Q"].shape[2]))
-    return outputs(repeated(heads), X, causal=layout in CAUSAL, **beside)
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
-@pytest.mark.parametrize("layout", STATES)
+def four(names, prefix):
+    """Four nn.Linear of these names: weights (out, in), heads side by side."""
+
+    def state(heads, prefix=prefix):
+        found = {}
+        for role, name in zip("QKVO", names.split(), strict=True):
+            each = heads[f"W_{role}"]
+            flat = np.vstack(each) if role == "O" else np.concatenate([*each], axis=1)
+            found[f"{prefix}{name}.weight"] = np.ascontiguousarray(flat.T)
+            if f"b_{role}" in heads:
+                found[f"{prefix}{name}.bias"] = heads[f"b_{role}"].ravel()
+        return found
+
+    return state
+
+
+def lens(heads, prefix="blocks.0.attn."):
+    few = len(heads["W_K"]) < len(heads["W_Q"])
+    return {f"{prefix}{'_' * (few and n[-1] in 'KV')}{n}": each for n, each in heads.items()}
+
+
+bert = four("self.query self.key self.value output.dense", "attention.")
+albert = four("query key value dense", "attention.")
+llama = four("q_proj k_proj v_proj o_proj", "self_attn.")
+STATES = {"bert": bert, "albert": albert, "llama": llama, "transformer_lens": lens}
+
+X = normal(2, 5, 12, seed=1)
+HEADS = random_heads(12, 3, 4)
+BERT, LLAMA, LENS = bert(HEADS), llama(HEADS), lens(HEADS)
+GPT2 = {"attn.c_attn.weight": normal(12, 36), "attn.c_proj.weight": normal(12, 12)}
+
+
+def powers(theta, head_dim):
+    return np.array([theta ** (-2 * i / head_dim) for i in range(head_dim // 2)])
+
+
+def expected(heads, mode="full", **beside):
+    found = np.array([projected(heads, x, {"mode": mode}, **beside) for x in X])
+    return found[:, -1] if mode == "last" else found
+
+
+def same(found, wanted, rtol=1e-12):
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=rtol * np.abs(wanted).max())
+
+
+# ------------------------------------------------------------------ layouts, there and back
+
+
 @pytest.mark.parametrize("bias", [True, False])
-def test_every_layout_computes_what_its_weights_say(layout, bias):
-    make, beside = STATES[layout]
-    heads = random_heads(bias=bias)
-    for given in (layout, "auto"):
-        layer = from_weights(make(heads), n_heads=3, layout=given, **beside)
-        assert isinstance(layer, pa.SoftmaxAttention)
-        assert (layer.n_heads, layer.n_dims, layer.n_outputs) == (3, 12, 12)
-        assert layer.bias is bias
-        assert layer.mode == ("causal" if layout in CAUSAL else "full")
-        np.testing.assert_allclose(layer(X), expected(heads, layout), rtol=0, atol=1e-12)
+@pytest.mark.parametrize("layout", STATES)
+def test_every_layout_is_read_and_written(layout, bias):
+    """Those of real modules further below, too."""
+    make, grouped = STATES[layout], layout in ("llama", "transformer_lens")
+    for n_heads, n_shared, theta in [(3, 1, 500.0), (4, 2, 500.0), (4, 4, None)][: 1 + 2 * grouped]:
+        heads = random_heads(12, n_heads, 4, n_shared=n_shared, bias=bias)
+        told = {"n_heads": n_heads, "layout": layout, "mode": "causal" if grouped else "full"}
+        beside, turns = {"n_kv_heads": n_heads // n_shared} if grouped else {}, None
+        if layout == "llama":
+            told["rotary"], turns = theta, powers(theta, 4) if theta else None
+            beside |= {} if theta else {"rotary": None}
+        found = read_projections(make(heads), **told)
+        for name, each in heads.items():
+            every = each if name == "b_O" else np.repeat(each, n_heads // len(each), axis=0)
+            np.testing.assert_array_equal(getattr(found, name), every)
+        layer = from_weights(make(heads), **told | {"layout": "auto"})
+        assert found.to_layer() == layer
+        assert (layer.n_heads, layer.bias, layer.mode) == (n_heads, bias, told["mode"])
+        same(layer(X), expected(heads, told["mode"], frequencies=turns))
+        written, wanted = to_weights(layer, layout, head_dim=4, **beside), make(heads, "")
+        assert {name: written[name].shape for name in wanted} == {
+            name: each.shape for name, each in wanted.items()
+        }
+        assert all(each.dtype == float and each.flags.c_contiguous for each in written.values())
+        same(from_weights(written, **told)(X), layer(X))
 
 
-def test_both_forms_of_multihead_attention():
-    layer = from_weights(multihead_state(HEADS, separate=True), n_heads=3)
-    np.testing.assert_allclose(layer(X), expected(HEADS, "multihead"), rtol=0, atol=1e-12)
+def test_scales_modes_and_units():
+    for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
+        same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
+    same(from_weights(LENS, mode="full")(X), expected(HEADS))
+    layer = from_weights(BERT, n_heads=3, mode="causal")
+    for size in (1e-6, 1e5):
+        heads = {name: size * each for name, each in HEADS.items()}
+        same(from_weights(bert(heads), n_heads=3)(X), expected(heads), 1e-11)
+        units = np.append(size ** np.linspace(-1, 1, 12), 1.0)
+        attn, value = layer.attn * units[:, None] * units, layer.value * units[:, None]
+        other = to_weights(pa.SoftmaxAttention(attn, value, "causal", bias=True), "gpt2", 3)
+        same(from_weights(other, n_heads=3)(X / units[:12]), layer(X), 1e-11)
 
 
-@pytest.mark.parametrize("layout", ["llama", "transformer_lens"])
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-def test_heads_that_share_keys_and_values(layout, n_kv_heads):
-    make, beside = STATES[layout]
-    heads = random_heads(n_heads=4, n_kv_heads=n_kv_heads)
-    layer = from_weights(make(heads), n_heads=4, n_kv_heads=n_kv_heads, **beside)
-    assert layer.n_heads == 4
-    np.testing.assert_allclose(layer(X), expected(heads, layout), rtol=0, atol=1e-12)
+def test_heads_that_are_not_needed_are_zero_and_widths_the_smallest():
+    layer = pa.data.random_softmax_layer(12, n_heads=2, rank=3, mode="causal", random_state=0)
+    more = to_weights(layer, "gpt2", 4)
+    assert np.all(more["c_proj.weight"][6:] == 0.0)
+    wide = to_weights(layer, "llama", 6, n_kv_heads=3, head_dim=6, rotary=None)
+    for state, n_heads in ((more, 4), (to_weights(layer, "gpt2", head_dim=3), 4), (wide, 6)):
+        told = {} if "c_attn.weight" in state else {"rotary": None}
+        same(from_weights(state, n_heads=n_heads, **told)(X), layer(X))
+    assert to_weights(layer, "transformer_lens")["W_Q"].shape == (2, 12, 3)
+    zero = pa.SoftmaxAttention(np.zeros((2, 4, 4)), np.zeros((2, 4, 4)))
+    assert to_weights(zero, "transformer_lens")["W_Q"].shape == (2, 4, 1)
 
 
-def test_stacked_heads_need_no_number():
-    layer = from_weights(lens_state(HEADS), mode="full")
-    np.testing.assert_allclose(layer(X), outputs(HEADS, X), rtol=0, atol=1e-12)
+def test_prefix_dtype_and_tolerance():
+    layer = from_weights(BERT, n_heads=3)
+    found = to_weights(layer, "bert", prefix="encoder.layer.0.attention", dtype="float32")
+    assert found.keys() == bert(HEADS, "encoder.layer.0.attention.").keys()
+    assert {each.dtype for each in found.values()} == {np.dtype(np.float32)}
+    same(from_weights(found, 0, n_heads=3)(X), layer(X), 1e-5)
+    spoiled = layer.attn + 1e-9 * normal(*layer.attn.shape)
+    spoiled = pa.SoftmaxAttention(spoiled, layer.value, bias=True)
+    with pytest.raises(InvalidInput, match="tolerance") as caught:
+        to_weights(spoiled, "bert")
+    named = float(str(caught.value).split("tolerance=")[1].split(",")[0])
+    same(from_weights(to_weights(spoiled, "bert", tolerance=named), n_heads=3)(X), layer(X), 1e-6)
 
 
-def test_scale_and_mode_are_those_that_are_given():
-    layer = from_weights(bert_state(HEADS), n_heads=3, scale=0.7, mode="causal")
-    np.testing.assert_allclose(
-        layer(X), outputs(HEADS, X, causal=True, scale=0.7), rtol=0, atol=1e-12
-    )
-    last = from_weights(bert_state(HEADS), n_heads=3, mode="last")
-    np.testing.assert_allclose(last(X), outputs(HEADS, X)[:, -1], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1e-6, 1e5])
-def test_units_of_weights_do_not_matter(size):
-    heads = {name: size * each for name, each in HEADS.items()}
-    found = from_weights(bert_state(heads), n_heads=3)(X)
-    wanted = outputs(heads, X)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
-
-
-def test_projections_are_kept_as_they_were_trained():
-    heads = random_heads(n_heads=4, n_kv_heads=2)
-    found = read_projections(llama_state(heads), n_heads=4, rotary=500.0)
-    for name, each in repeated(heads).items():
-        np.testing.assert_array_equal(getattr(found, name), each)
-    assert found.scale == 2.0
-    np.testing.assert_allclose(found.rotary, powers(500.0, 4), rtol=1e-15)
-    layer = from_weights(llama_state(heads), n_heads=4, rotary=500.0)
-    assert found.to_layer() == layer
-    assert read_projections(bert_state(HEADS), n_heads=3).rotary is None
-
-
-# ---------------------------------------------------------------- rotary positions
-
-
-def test_rotary_is_a_theta_frequencies_or_none():
-    state = llama_state(HEADS)
-    by_theta = from_weights(state, n_heads=3, rotary=500.0)
-    assert by_theta == from_weights(state, n_heads=3, rotary=powers(500.0, 4))
-    none = from_weights(state, n_heads=3, rotary=None)
-    assert none.frequencies is None
-    np.testing.assert_allclose(none(X), outputs(HEADS, X, causal=True), rtol=0, atol=1e-12)
-
-
-def test_interleaved_pairs_become_halves():
-    order = [0, 2, 1, 3]  # pairs (0, 1), (2, 3) as halves
-    heads = {n: each[..., order] if n[-1] in "QK" else each for n, each in HEADS.items()}
-    layer = from_weights(llama_state(HEADS), n_heads=3, rotary=500.0, interleaved=True)
-    np.testing.assert_allclose(layer(X), expected(heads, "llama"), rtol=0, atol=1e-12)
-    plain = from_weights(llama_state(HEADS), n_heads=3, rotary=500.0)
-    assert np.abs(layer(X) - plain(X)).max() > 1e-3
+# ------------------------------------------------------------------ rotary positions
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_some_coordinates_are_not_turned(interleaved):
-    """Of 8 coordinates 4 are turned: (0, 2), (1, 3), or (0, 1), (2, 3)."""
-    heads = random_heads(n_heads=2, head_dim=8)
-    frequencies = np.array([1.0, 0.3])
-    found = from_weights(llama_state(heads), n_heads=2, rotary=frequencies, interleaved=interleaved)
-    pairs = [(0, 1), (2, 3)] if interleaved else [(0, 2), (1, 3)]
-    logits = np.zeros((2, 5, 5))
-    for h in range(2):
-        q = X[0] @ heads["W_Q"][h] + heads["b_Q"][h]
-        k = X[0] @ heads["W_K"][h] + heads["b_K"][h]
-        for t in range(5):
-            for s in range(5):
-                total = q[t, 4:] @ k[s, 4:]
-                for (a, b), frequency in zip(pairs, frequencies, strict=True):
-                    turn = complex(q[t, a], q[t, b]) * np.exp(1j * frequency * (t - s))
-                    total += (turn * complex(k[s, a], -k[s, b])).real
-                logits[h, t, s] = total / np.sqrt(8)
-    ones = np.append(X[0], np.ones((5, 1)), axis=1)
-    for t in range(5):
-        for s in range(5):
-            seen = ones[t] @ found.attn_at(t - s) @ ones[s]
-            np.testing.assert_allclose(seen, logits[:, t, s], rtol=0, atol=1e-12)
+@pytest.mark.parametrize("n_turned", [4, 8])
+def test_pairs_and_parts_of_heads_that_turn(interleaved, n_turned):
+    """Of 8 coordinates 4 or all: (0, 2), (1, 3), ..., or interleaved (0, 1), (2, 3), ..."""
+    heads, turns, half = random_heads(12, 4, 8, n_shared=2), powers(9.0, n_turned), n_turned // 2
+    turned, still = [*range(n_turned)], [*range(n_turned, 8)]
+    turned = [*turned[0::2], *turned[1::2]] if interleaved else turned
+    order = [*turned[:half], *still[: 4 - half], *turned[half:], *still[4 - half :]]
+    in_halves = {n: e[..., order] if n[2] in "QK" else e for n, e in heads.items()}
+    layer = from_weights(llama(heads), n_heads=4, rotary=turns, interleaved=interleaved)
+    np.testing.assert_array_equal(layer.frequencies, np.pad(turns, (0, 4 - half)))
+    same(layer(X), expected(in_halves, "causal", frequencies=layer.frequencies))
+    for n_kv_heads in (2, 4):
+        written = to_weights(layer, "llama", n_kv_heads=n_kv_heads)
+        same(from_weights(written, n_heads=4, rotary=turns)(X), layer(X))
+    if not interleaved:  # in the order of the module, and with its own keys
+        same(written["k_proj.weight"][:8], llama(heads, "")["k_proj.weight"][:8])
 
 
-def config(**beside):
+def configured(**beside):
     return {"num_attention_heads": 3, "rope_theta": 500.0} | beside
 
 
 def test_a_configuration_says_what_is_turned():
-    state = llama_state(HEADS)
-    plain = from_weights(state, n_heads=3, rotary=500.0)
-    assert from_weights(state, config=config()) == plain
+    plain = from_weights(LLAMA, n_heads=3, rotary=500.0)
     nested = {"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}}
-    assert from_weights(state, config={"num_attention_heads": 3} | nested) == plain
-    slow = from_weights(state, config=config(rope_scaling={"type": "linear", "factor": 4.0}))
-    np.testing.assert_allclose(slow.frequencies, powers(500.0, 4) / 4, rtol=1e-15)
-    part = from_weights(state, config=config(partial_rotary_factor=0.5))
-    np.testing.assert_allclose(part.frequencies, [1.0, 0.0])
-
-
-def test_frequencies_of_llama3():
-    scaling = {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }  # fmt: skip
-    heads = random_heads(n_heads=1, head_dim=12)
-    found = from_weights(llama_state(heads), config=config(num_attention_heads=1,
-                                                            rope_scaling=scaling))  # fmt: skip
-    wanted = []
-    for frequency in powers(500.0, 12):
-        length = 2 * np.pi / frequency
-        if length < 64 / 4:
-            wanted.append(frequency)
-        elif length > 64:
-            wanted.append(frequency / 8)
-        else:
-            smooth = (64 / length - 1) / 3
-            wanted.append((1 - smooth) * frequency / 8 + smooth * frequency)
-    np.testing.assert_allclose(found.frequencies, wanted, rtol=1e-14)
-    assert len(set(np.round(found.frequencies / powers(500.0, 12), 6))) >= 3
-
-
-def test_rotary_of_transformer_lens_is_seen_by_its_buffers():
-    state = lens_state(HEADS) | {"blocks.0.attn.rotary_sin": np.zeros((3, 4)),
-                                 "blocks.0.attn.mask": np.ones((3, 3))}  # fmt: skip
-    with pytest.raises(pa.errors.InvalidInput, match="rotary must be given"):
-        from_weights(state, mode="causal")
-    layer = from_weights(state, mode="causal", rotary=500.0)
-    np.testing.assert_allclose(layer(X), expected(HEADS, "llama"), rtol=0, atol=1e-12)
+    for config in (configured(), {"num_attention_heads": 3} | nested):
+        assert from_weights(LLAMA, config=config) == plain
+    part = from_weights(LLAMA, config=configured(partial_rotary_factor=0.5))
+    np.testing.assert_array_equal(part.frequencies, [1.0, 0.0])
+    # A window that no sequence sees, and layers of models that have it in others.
+    kinds = {"layer_types": ["full_attention", "sliding_attention"], "model_type": "qwen2"}
+    state, window = (
+        {f"layers.{i}.{n}": e for i in (0, 1) for n, e in LLAMA.items()},
+        {"sliding_window": 9},
+    )
+    assert from_weights(state, 1, config=configured(**window, **kinds), max_length=9) == plain
+    assert from_weights(state, 0, config=configured(**window, **kinds)) == plain
+    off = configured(**window, use_sliding_window=False, model_type="qwen2")
+    assert from_weights(LLAMA, config=off) == plain
+    with pytest.raises(InvalidInput, match="sliding_window=9"):
+        from_weights(state, 1, config=configured(**window, **kinds), max_length=10)
+    # TransformerLens keeps rotary_sin beside weights whose queries are turned.
+    kept = LENS | {"blocks.0.attn.rotary_sin": np.zeros((3, 4)), "blocks.0.attn.mask": np.ones(3)}
+    with pytest.raises(InvalidInput, match="rotary must be given"):
+        from_weights(kept, mode="causal")
+    layer = from_weights(kept, mode="causal", rotary=500.0)
+    same(layer(X), expected(HEADS, "causal", frequencies=powers(500.0, 4)))
     settings = {"n_heads": 3, "attention_dir": "causal", "positional_embedding_type": "rotary",
                 "rotary_base": 500, "rotary_dim": 4, "attn_scale": 2.0}  # fmt: skip
-    assert from_weights(state, config=settings) == layer
-    adjacent = from_weights(state, config=settings | {"rotary_adjacent_pairs": True})
-    assert adjacent == from_weights(state, mode="causal", rotary=500.0, interleaved=True)
+    assert from_weights(kept, config=settings) == layer
+    adjacent = from_weights(kept, config=settings | {"rotary_adjacent_pairs": True})
+    assert adjacent == from_weights(kept, mode="causal", rotary=500.0, interleaved=True)
 
 
-# ---------------------------------------------------------------- settings of models
+def test_shared_keys_are_found_whatever_their_gauge():
+    """Keys of a head may be turned and scaled in each plane, queries the other way round."""
+    rng, heads = np.random.default_rng(3), random_heads(12, 4, 6, n_shared=2)
+    del heads["b_O"]
+    heads = {name: np.repeat(each, 4 // len(each), axis=0) for name, each in heads.items()}
+    for h, i in np.ndindex(4, 3):
+        factor = complex(*rng.standard_normal(2))
+        for name, by in (("K", factor), ("Q", 1 / factor.conjugate())):
+            for each in (heads[f"W_{name}"][h], heads[f"b_{name}"][h]):
+                turned = (each[..., i] + 1j * each[..., i + 3]) * by
+                each[..., i], each[..., i + 3] = turned.real, turned.imag
+    layer = from_weights(llama(heads), n_heads=4, rotary=500.0)
+    for layout in ("llama", "qwen2"):  # of which the second has no bias of outputs
+        found = to_weights(layer, layout, n_kv_heads=2)
+        assert ("o_proj.bias" in found) == (layout == "llama")
+        same(from_weights(found, n_heads=4, n_kv_heads=2, rotary=500.0)(X), layer(X))
+    heads["W_K"][1] += 1e-6
+    with pytest.raises(InvalidInput, match=r"heads [01] and [01] would share keys"):
+        to_weights(from_weights(llama(heads), n_heads=4, rotary=500.0), "llama", n_kv_heads=2)
 
 
-def test_settings_of_gpt2_change_the_scale():
-    state = {f"h.{i}.{name}": each for i in range(3) for name, each in gpt2_state(HEADS).items()}
-    settings = {"n_head": 3, "model_type": "gpt2"}
-    plain = from_weights(state, 2, config=settings)
-    np.testing.assert_allclose(plain(X), outputs(HEADS, X, causal=True), rtol=0, atol=1e-12)
-    for setting, scale in (
-        ({"scale_attn_weights": False}, 1.0),
-        ({"scale_attn_by_inverse_layer_idx": True}, 2.0 * 3),
-    ):
-        layer = from_weights(state, 2, config=settings | setting)
-        wanted = outputs(HEADS, X, causal=True, scale=scale)
-        np.testing.assert_allclose(layer(X), wanted, rtol=0, atol=1e-12)
+# ------------------------------------------------------------------ which layer, and from where
 
 
-def test_decoders_are_causal():
-    settings = {"num_attention_heads": 3, "model_type": "bert"}
-    assert from_weights(bert_state(HEADS), config=settings).mode == "full"
-    assert from_weights(bert_state(HEADS), config=settings | {"is_decoder": True}).mode == "causal"
+def stack(n_layers, make=bert, prefix="encoder.layer.{}.attention."):
+    every = (make(random_heads(12, 3, 4, seed=i), prefix.format(i)) for i in range(n_layers))
+    return {name: each for state in every for name, each in state.items()}
 
 
-def test_a_window_that_no_sequence_sees():
-    settings = config(model_type="mistral", sliding_window=9)
-    plain = from_weights(llama_state(HEADS), config=config())
-    assert from_weights(llama_state(HEADS), config=settings, max_length=9) == plain
-    for max_length in (None, 10):
-        with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):
-            from_weights(llama_state(HEADS), config=settings, max_length=max_length)
-    # Mistral has the window in all layers, whatever else its configuration says.
-    off = settings | {"use_sliding_window": False}
-    with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):
-        from_weights(llama_state(HEADS), config=off)
-    assert from_weights(llama_state(HEADS), config=off | {"model_type": "qwen2"}) == plain
-    kinds = settings | {"model_type": "qwen2"}
-    kinds |= {"layer_types": ["sliding_attention", "full_attention"]}
-    state = {f"layers.{i}.{n}": each for i in range(2) for n, each in llama_state(HEADS).items()}
-    assert from_weights(state, 1, config=kinds) == plain
-    with pytest.raises(pa.errors.InvalidInput, match="sliding_window=9"):
-        from_weights(state, 0, config=kinds)
-
-
-# ---------------------------------------------------------------- which layer
-
-
-def stack(n_layers=3, prefix="encoder.layer"):
-    return {
-        f"{prefix}.{i}.{name}": each
-        for i in range(n_layers)
-        for name, each in bert_state(random_heads(seed=i)).items()
-    }
-
-
-@pytest.mark.parametrize(
-    "layer", [1, "encoder.layer.1", "encoder.layer.1.attention", "layer.1", "layer.1.attention"]
-)
-def test_a_layer_is_chosen_by_number_or_name(layer):
-    found = from_weights(stack(), layer, n_heads=3)
-    wanted = outputs(random_heads(seed=1), X)
-    np.testing.assert_allclose(found(X), wanted, rtol=0, atol=1e-12)
-
-
-def test_names_of_more_than_one_digit_are_kept_apart():
-    state = stack(12)
-    found = from_weights(state, "encoder.layer.1", n_heads=3)
-    np.testing.assert_allclose(found(X), outputs(random_heads(seed=1), X), rtol=0, atol=1e-12)
-    assert from_weights(state, 11, n_heads=3) != found
-
-
-def test_attention_to_another_sequence_is_passed_over():
-    decoder = torch.nn.TransformerDecoderLayer(12, 3, 8, batch_first=True, dtype=torch.float64)
-    stacked = torch.nn.TransformerDecoder(decoder, 2).eval()
-    tokens = torch.tensor(X)
-    wanted = stacked.layers[1].self_attn(tokens, tokens, tokens)[0].detach().numpy()
-    for layer in (1, "layers.1"):
-        found = from_weights(stacked, layer)
-        np.testing.assert_allclose(found(X), wanted, rtol=0, atol=1e-12)
-    both = bert_state(HEADS, "layer.0.attention.") | bert_state(HEADS, "layer.0.crossattention.")
-    assert from_weights(both, n_heads=3) == from_weights(both, "layer.0", n_heads=3)
-
-
-def test_buffers_beside_the_weights_are_passed_over():
-    state = gpt2_state(HEADS) | {"attn.bias": np.ones((1, 1, 4, 4)), "attn.masked_bias": -1e4}
-    assert from_weights(state, n_heads=3) == from_weights(gpt2_state(HEADS), n_heads=3)
-    old = llama_state(HEADS) | {"self_attn.rotary_emb.inv_freq": np.ones(2)}
-    assert from_weights(old, n_heads=3, rotary=9.0) == from_weights(
-        llama_state(HEADS), n_heads=3, rotary=9.0
-    )
-
-
-def test_an_empty_configuration_takes_the_place_of_the_one_beside_a_file(tmp_path):
-    save_file(bert_state(HEADS), tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4}))
-    assert from_weights(tmp_path).n_heads == 4
-    assert from_weights(tmp_path, n_heads=3, config={}).n_heads == 3
-    assert from_weights(tmp_path, config=tmp_path / "config.json").n_heads == 4
-
-
-def test_albert_shares_one_layer_among_all_blocks():
-    group = "encoder.albert_layer_groups.{}.albert_layers.0.attention."
-    state = {}
-    for i in range(2):
-        state |= albert_state(random_heads(seed=i), group.format(i))
+def test_a_layer_is_chosen_by_number_or_name():
+    state, one = stack(12), from_weights(bert(random_heads(12, 3, 4, seed=1)), n_heads=3)
+    for layer in (1, "encoder.layer.1", "encoder.layer.1.attention", "layer.1.attention"):
+        assert from_weights(state, layer, n_heads=3) == one
+    assert from_weights(state, 11, n_heads=3) != one
+    # Attention to another sequence and buffers are passed over.
+    both = bert(HEADS, "layer.0.attention.") | bert(HEADS, "layer.0.crossattention.")
+    beside = GPT2 | {"attn.bias": np.ones((1, 4)), "attn.masked_bias": -1e4}
+    old = LLAMA | {"self_attn.rotary_emb.inv_freq": np.ones(2)}
+    for more, fewer in ((both, BERT), (beside, GPT2), (old, LLAMA)):
+        told = {"rotary": 9.0} if fewer is LLAMA else {}
+        assert from_weights(more, n_heads=3, **told) == from_weights(fewer, n_heads=3, **told)
+    # ALBERT shares one layer among all blocks of a group.
+    groups = stack(2, albert, "encoder.albert_layer_groups.{}.albert_layers.0.attention.")
     settings = {"model_type": "albert", "num_attention_heads": 3, "num_hidden_layers": 6,
                 "num_hidden_groups": 2}  # fmt: skip
     for layer in range(6):
-        found = from_weights(state, layer, config=settings)
-        wanted = outputs(random_heads(seed=layer // 3), X)
-        np.testing.assert_allclose(found(X), wanted, rtol=0, atol=1e-12)
-    with pytest.raises(pa.errors.InvalidInput, match="num_hidden_layers = 6"):
-        from_weights(state, 6, config=settings)
-    assert from_weights(state, 1, n_heads=3) == from_weights(state, 5, config=settings)
+        found = from_weights(groups, layer, config=settings)
+        assert found == from_weights(groups, layer // 3, n_heads=3)
+        assert (found == one) == (layer >= 3)
 
 
-# ---------------------------------------------------------------- numbers and files
+def test_modules_of_torch():
+    torch.manual_seed(0)
+    numbers, tokens = {"batch_first": True, "dtype": torch.float64}, [torch.tensor(X)] * 3
+    inner = torch.nn.TransformerDecoderLayer(12, 3, 8, **numbers)
+    decoder = torch.nn.TransformerDecoder(inner, 2).eval()
+    part = decoder.layers[1].self_attn
+    for parameter in (part.in_proj_bias, part.out_proj.bias):
+        torch.nn.init.normal_(parameter)
+    found, wanted = from_weights(decoder, "layers.1"), part(*tokens)[0].detach().numpy()
+    same(found(X), wanted)
+    assert from_weights(decoder, 1) == from_weights(part) == found
+    state = {name: each.detach() for name, each in part.state_dict().items()}
+    for name, each in zip("qkv", state.pop("in_proj_weight").reshape(3, 12, 12), strict=True):
+        state[f"{name}_proj_weight"] = each
+    assert from_weights(state, n_heads=3) == found
+    written = {name: torch.tensor(each) for name, each in to_weights(found, "multihead").items()}
+    part.load_state_dict(written)
+    same(part(*tokens)[0].detach().numpy(), wanted)
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("place", ["dict", "safetensors", "bin"])
-def test_types_of_numbers(kind, place, tmp_path):
-    dtype = getattr(torch, kind)
-    state = {n: torch.tensor(each).to(dtype) for n, each in bert_state(HEADS).items()}
-    exact = {n: each.double().numpy() for n, each in state.items()}
-    source = state
-    if place == "safetensors":
-        source = tmp_path / "model.safetensors"
-        save_tensors(state, source)
-    elif place == "bin":
-        source = tmp_path / "model.bin"
-        torch.save(state, source)
-    assert from_weights(source, n_heads=3) == from_weights(exact, n_heads=3)
-    if kind in ("bfloat16", "float16"):
-        assert from_weights(exact, n_heads=3) != from_weights(bert_state(HEADS), n_heads=3)
-
-
-def test_arrays_of_numpy_extensions_and_read_only_ones():
+def test_types_of_numbers_and_files(tmp_path):
+    for kind in ("float16", "float32", "bfloat16", "float64"):
+        state = {n: torch.tensor(each).to(getattr(torch, kind)) for n, each in BERT.items()}
+        exact = {n: each.double().numpy() for n, each in state.items()}
+        save_tensors(state, tmp_path / "of.safetensors")
+        torch.save(state, tmp_path / "of.bin")
+        wanted = from_weights(exact, n_heads=3)
+        assert (wanted == from_weights(BERT, n_heads=3)) == (kind == "float64")
+        for source in (state, tmp_path / "of.safetensors", str(tmp_path / "of.bin")):
+            assert from_weights(source, n_heads=3) == wanted
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    state = {n: each.astype(ml_dtypes.bfloat16) for n, each in bert_state(HEADS).items()}
-    exact = {n: each.astype(np.float64) for n, each in state.items()}
+    short = {n: each.astype(ml_dtypes.bfloat16) for n, each in BERT.items()}
+    exact = {n: each.astype(np.float64) for n, each in short.items()}
     for each in exact.values():
         each.setflags(write=False)
-    assert from_weights(state, n_heads=3) == from_weights(exact, n_heads=3)
-
-
-def test_only_the_tensors_of_the_layer_are_read(tmp_path):
-    """Another layer is full of NaN and integers, and is not looked at."""
-    state = stack(2)
-    for name in state:
-        if name.startswith("encoder.layer.0"):
-            state[name] = np.full(state[name].shape, np.nan)
-    state["embeddings.position_ids"] = np.arange(4)
-    path = tmp_path / "model.safetensors"
-    save_file(state, path)
-    found = from_weights(path, 1, n_heads=3)
-    np.testing.assert_allclose(found(X), outputs(random_heads(seed=1), X), rtol=0, atol=1e-12)
-    with pytest.raises(pa.errors.InvalidInput, match="NaN"):
-        from_weights(path, 0, n_heads=3)
+    assert from_weights(short, n_heads=3) == from_weights(exact, n_heads=3)
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "bin"])
-def test_shards_and_folders(kind, tmp_path):
-    state, files = stack(3), {}
+def test_shards_folders_and_configurations_beside_them(kind, tmp_path):
+    """Only the tensors of the layer are read: others may be NaN, integers, or not there."""
+    spoiled = {"encoder.layer.1.attention.self.key.bias": np.full(12, np.nan)}
+    state, places = stack(3) | spoiled | {"encoder.layer.1.ids": np.arange(4)}, {}
+    wanted = from_weights(stack(3), 2, n_heads=3)
     for i in range(3):
-        files[f"part-{i}.{kind}"] = {n: e for n, e in state.items() if n.split(".")[2] == str(i)}
-    for name, content in files.items():
+        name = f"part-{i}.{kind}"
+        content = {n: each for n, each in state.items() if n.split(".")[2] == str(i)}
+        places |= dict.fromkeys(content, name)
         if kind == "bin":
             torch.save({n: torch.tensor(e) for n, e in content.items()}, tmp_path / name)
         else:
             save_file(content, tmp_path / name)
-    places = {tensor: name for name, content in files.items() for tensor in content}
     stem = "model.safetensors" if kind == "safetensors" else "pytorch_model.bin"
-    index = tmp_path / f"{stem}.index.json"
+    index, beside = tmp_path / f"{stem}.index.json", tmp_path / "config.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    settings = {"num_attention_heads": 3, "model_type": "bert"}
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    wanted = from_weights(state, 2, n_heads=3)
-    (tmp_path / f"part-0.{kind}").unlink()  # not needed for the others
-    assert from_weights(index, 2) == wanted
-    assert from_weights(tmp_path, 2) == wanted
-    assert from_weights(str(tmp_path / f"part-2.{kind}")) == wanted
+    beside.write_text(json.dumps({"num_attention_heads": 3, "model_type": "bert"}))
+    (tmp_path / f"part-0.{kind}").unlink()
+    for source, layer in ((index, 2), (tmp_path, 2), (str(tmp_path / f"part-2.{kind}"), None)):
+        assert from_weights(source, layer) == wanted
+    assert from_weights(state, 2, config=beside) == wanted
+    # A configuration that is given takes the place of the one beside a file.
+    assert from_weights(tmp_path, 2, n_heads=4, config={}).n_heads == 4
+    with pytest.raises(InvalidInput, match="NaN"):
+        from_weights(index, 1)
     with pytest.raises(FileNotFoundError, match="part-0"):
         from_weights(index, 0)
 
 
-def test_modules_without_a_configuration():
-    torch.manual_seed(0)
-    module = torch.nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
-    torch.nn.init.normal_(module.in_proj_bias)
-    torch.nn.init.normal_(module.out_proj.bias)
-    layer = from_weights(module)
-    tokens = torch.tensor(X)
-    wanted = module(tokens, tokens, tokens)[0].detach().numpy()
-    np.testing.assert_allclose(layer(X), wanted, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(layer.attn, pa.interop.from_torch(module).attn, rtol=0, atol=1e-15)
-    inner = torch.nn.TransformerEncoderLayer(12, 3, 8, batch_first=True, dtype=torch.float64)
-    encoder = torch.nn.TransformerEncoder(inner, 2, enable_nested_tensor=False).eval()
-    found = from_weights(encoder, 1)
-    part = encoder.layers[1].self_attn
-    wanted = part(tokens, tokens, tokens)[0].detach().numpy()
-    np.testing.assert_allclose(found(X), wanted, rtol=0, atol=1e-12)
+# ------------------------------------------------------------------ models of transformers
+
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,
+    "vocab_size": 11, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+GROUPED = SIZES | {"num_key_value_heads": 2, "rope_theta": 300.0, "attention_dropout": 0.0}
+ROTARY = {
+    "Llama": GROUPED, "Mistral": GROUPED | {"sliding_window": None}, "Qwen2": GROUPED,
+    "Gemma": GROUPED | {"head_dim": 8},
+}  # fmt: skip
+SMALL = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+MODELS = ROTARY | {
+    **dict.fromkeys(("Bert", "Roberta", "XLMRoberta", "Camembert"), SIZES),
+    **dict.fromkeys(("Electra", "Albert"), SIZES | {"embedding_size": 8}),
+    "GPT2": SMALL | {"vocab_size": 11, "bos_token_id": None, "eos_token_id": None},
+    "StableLm": GROUPED | {"use_qkv_bias": True},
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+HALF_TURNED = {"rope_theta": 300.0, "partial_rotary_factor": 0.5}
+RUNNING = [
+    *((name, {}) for name in MODELS), *((name, {"half": True}) for name in ROTARY),
+    *((name, {"partial_rotary_factor": 0.5}) for name in ROTARY), ("Bert", {"is_decoder": True}),
+    ("GPT2", {"scale_attn_weights": False}), ("GPT2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("Llama", {"head_dim": 12}), ("Llama", {"num_key_value_heads": 1}),
+    ("Llama", {"attention_bias": True}), ("Llama", {"rope_scaling": LLAMA3}),
+    ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 3.0}}),
+    ("StableLm", {"rope_parameters": HALF_TURNED}),
+]  # fmt: skip
+one_worker = pytest.mark.xdist_group("transformers")
 
 
-def test_the_module_with_three_weights():
-    """torch makes that form where keys or values are wider; here it is made by hand."""
-    module = torch.nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
-    parts = module.in_proj_weight.detach().reshape(3, 12, 12)
-    module._qkv_same_embed_dim = False
-    module.register_parameter("in_proj_weight", None)
-    for name, part in zip("qkv", parts, strict=True):
-        module.register_parameter(f"{name}_proj_weight", torch.nn.Parameter(part.clone()))
-    torch.nn.init.normal_(module.in_proj_bias)
-    layer = from_weights(module)
-    tokens = torch.tensor(X)
-    wanted = module(tokens, tokens, tokens)[0].detach().numpy()
-    np.testing.assert_allclose(layer(X), wanted, rtol=0, atol=1e-12)
+def made(name, half=False, **beside):
+    """A model with random weights, and the attention module of its second layer."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(**MODELS.get(name, GROUPED) | beside)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.normal_(0.0, 0.3, generator=generator)
+    model = model.half().double() if half else model.double()
+    places = {
+        "GPT2": "h.1.attn",
+        "Albert": "encoder.albert_layer_groups.0.albert_layers.0.attention",
+    }
+    where = "layers.1.self_attn" if hasattr(model, "layers") else "encoder.layer.1.attention"
+    return model, model.get_submodule(places.get(name, where))
+
+
+def attended(model, module):
+    """What the module is given, and what it adds, while the model runs."""
+    seen, dense = [], getattr(getattr(module, "output", module), "dense", module)
+
+    def before(_, args, named):
+        seen.append(args[0] if args else named["hidden_states"])
+
+    def after(_, __, out):
+        seen.append(out[0] if isinstance(out, tuple) else out)
+
+    hooks = (
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        dense.register_forward_hook(after),
+    )
+    with torch.no_grad():
+        width = getattr(model.config, "embedding_size", None) or 32
+        model(inputs_embeds=torch.tensor(normal(1, 50, width)))
+    for hook in hooks:
+        hook.remove()
+    return seen[-2].numpy(), seen[-1].numpy()
+
+
+@one_worker
+@pytest.mark.parametrize(("name", "beside"), RUNNING)
+def test_weights_do_what_the_running_model_does(name, beside):
+    """Read from it, and written into it where there are other numbers."""
+    model, module = made(name, **beside)
+    tokens, wanted = attended(model, module)
+    told = {"layout": "llama"} if name == "StableLm" else {}
+    layer, config = from_weights(model, 1, **told), model.config
+    turned = layer.frequencies is not None
+    # Rotary angles are float32 in all models.
+    close = 1e-6 if turned else 1e-12
+    same(layer(tokens), wanted, close)
+    if beside not in ({"half": True}, {"partial_rotary_factor": 0.5}):
+        for source in (config, config.to_dict()):
+            again = from_weights(model.state_dict(), 1, config=source, **told)
+            same(again(tokens), wanted, close)
+    if any("scale_attn" in each for each in beside):
+        return  # Of modules that divide by sqrt(head_dim) weights are written.
+    groups = {"n_kv_heads": config.num_key_value_heads} if turned else {}
+    layout = {"gpt2": "gpt2", "albert": "albert"}.get(config.model_type, "bert")
+    layout = ("llama" if "attention_bias" in beside else "qwen2") if turned else layout
+    state = {n: torch.tensor(each) for n, each in to_weights(layer, layout, **groups).items()}
+    with torch.no_grad():
+        for n, each in module.named_parameters():
+            each.mul_(1.0 if "LayerNorm" in n else 0.0)
+    said = module.load_state_dict(state, strict=False)
+    assert all("LayerNorm" in each for each in said.missing_keys)
+    assert all(each.endswith("bias") and not state[each].any() for each in said.unexpected_keys)
+    same(attended(model, module)[1], wanted, close)
+
+
+@one_worker
+def test_what_models_add_is_refused():
+    """Layers of 0.3.0 were off by 10 to 110 % with partial_rotary_factor, which models ignore."""
+    dynamic, yarn = ({"rope_type": kind, "factor": 2.0} for kind in ("dynamic", "yarn"))
+    part = {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}
+    for name, beside, words in (
+        ("Llama", {"rope_scaling": dynamic}, "'dynamic'"),
+        *((each, {"rope_scaling": yarn}, "'yarn'.*attention_scaling") for each in ROTARY),
+        *((each, part, "partial_rotary_factor") for each in ROTARY),
+        ("Qwen3", {"head_dim": 8}, "q_norm"), ("Gemma2", {"head_dim": 8}, "model_type='gemma2'"),
+    ):  # fmt: skip
+        model, _ = made(name, **beside)
+        if "partial" not in words:
+            with pytest.raises(InvalidInput, match=words):
+                from_weights(model, 1)
+        with pytest.raises(InvalidInput, match=words):
+            from_weights(model.state_dict(), 1, config=model.config)
+    with pytest.raises(InvalidInput, match="softcapping"):
+        from_weights(model, 0, layout="llama")
+    # Every layer of Mistral has the window, also where settings that it does not read deny it.
+    for beside in ({"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}):
+        model, module = made("Mistral", sliding_window=9, **beside)
+        (tokens, wanted), layer = attended(model, module), from_weights(model, 1, max_length=9)
+        same(layer(tokens[:, :9]), wanted[:, :9], 1e-6)
+        assert np.abs(layer(tokens) - wanted).max() > 0.1 * np.abs(wanted).max()
+        with pytest.raises(InvalidInput, match="sliding_window=9"):
+            from_weights(model, 1)
+    for form in (pa.Form(mode="causal", query=[0]), pa.Form(mode="full", query=[0])):
+        told = {"attention_mask": torch.ones(4, 10, dtype=torch.int64), "use_cache": False}
+        refused = pytest.raises(InvalidInput, match="others than all")
+        with refused, pa.interop.capture(model, form, name="layers.1.self_attn"):
+            model(torch.arange(40).reshape(4, 10) % 11, **told)
+
+
+# ------------------------------------------------------------------ what is refused
+
+STACK, CROSS = stack(12), bert(HEADS, "layer.0.crossattention.")
+DECODER, MHA = torch.nn.TransformerDecoderLayer(12, 3, 8), torch.nn.MultiheadAttention
+GROUPS = llama(random_heads(12, 4, 4, n_shared=2))
+FLAT = {name: np.ones((3, 4)) for name in ("W_Q", "W_K", "W_V", "W_O")}
+KEY, VALUE = "attention.self.key.weight", "attention.self.value.weight"
+
+
+def rope(**scaling):
+    return {"config": configured(rope_scaling=scaling)}
+
+
+def of(**settings):
+    return {"config": configured(**settings)}
+
+
+# The source, what is told beside, and what the message names; ``THREE`` with three heads.
+THREE, STILL = {"n_heads": 3}, {"n_heads": 3, "rotary": None}
+REFUSED = [
+    ({"in_proj_weight": np.ones((35, 12)), "out_proj.weight": np.ones((12, 12))}, THREE, "35, 12"),
+    (STACK | {f"other.{n}": e for n, e in STACK.items()}, THREE | {"layer": 1}, "fits several"),
+    (BERT | {KEY: np.ones((8, 12)), VALUE: np.ones((8, 12))}, THREE, "as many keys as queries"),
+    (BERT | {"attention.self.distance_embedding.weight": np.ones((3, 4))}, THREE, "distance"),
+    ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
+    (GPT2, {"config": {"n_head": 3, "scale_attn_by_inverse_layer_idx": True}}, "scale must"),
+    (LLAMA | {"self_attn.q_proj.lora_A.weight": np.ones((2, 12))}, STILL, "lora_A.*merged"),
+    (LLAMA, of(rope_parameters={"full": {"rope_theta": 5.0}}), "rope_parameters.*one set"),
+    (LLAMA | {"self_attn.q_norm.weight": np.ones(4)}, STILL, "q_norm.weight.*normalised"),
+    (STACK, THREE, "12 attention layers.*'encoder.layer.2.attention', 'encoder.layer.3"),
+    (BERT, {"n_heads": 4, "config": {"num_attention_heads": 3}}, "n_heads = 4.*says 3"),
+    (LENS, {"config": {"attention_dir": "causal", "attn_scale": "x"}}, "attn_scale"),
+    (BERT, THREE | {"layout": "gpt2"}, "gpt2: c_attn.weight.*attention.self.query"),
+    (STACK, THREE | {"layer": "decoder.layer.1"}, "no layer 'decoder.layer.1'"),
+    (LLAMA, of(sliding_window="x") | {"max_length": 2}, "sliding_window='x'"),
+    (LLAMA, of(model_type="cohere"), "model_type='cohere'.*layout='llama'"), ({}, {}, "no tensors"),
+    (BERT | {"attention.self.key.bias": np.ones(5)}, THREE, r"b_K.*\(5,\)"),
+    ({n: each.astype(np.int8) for n, each in BERT.items()}, THREE, "int8"),
+    (BERT | {KEY: np.full((12, 12), np.nan)}, THREE, "key.weight.*NaN"),
+    (BERT, of(position_embedding_type="relative_key"), "relative_key"),
+    (DECODER, THREE | {"layer": "multihead_attn"}, "another sequence"),
+    (LLAMA, rope(rope_type="llama3", factor=8.0), "low_freq_factor"),
+    (BERT | GPT2, THREE, r"'attention' \(bert\).*'attn' \(gpt2\)"),
+    (LLAMA, STILL | {"n_kv_heads": 1}, "n_kv_heads = 1.*3 heads"), (LENS, {}, "mode must be given"),
+    ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"),
+    (LLAMA, THREE | {"rotary": np.ones(3)}, "head_dim / 2 = 2"), (CROSS, THREE, "another sequence"),
+    (LLAMA, of(use_bidirectional_attention=True), "mode must"), (FLAT, {"mode": "full"}, "3 axes"),
+    (GROUPS, {"rotary": None}, r"W_K \(12, 8\).*2, 4, 8, 16"),
+    (CROSS, THREE | {"layer": "layer.0"}, "another sequence"),
+    (LLAMA, {"n_heads": 4, "rotary": 500.0}, "head_dim = 3"), (BERT, {"n_heads": 5}, "n_heads = 5"),
+    (LLAMA, {"n_heads": 4, "rotary": [1.0]}, "head_dim = 3"),
+    (BERT, {}, "n_heads must be given.*1, 2, 3, 4, 6, 12"), (LLAMA, of(head_dim=6), "head_dim = 6"),
+    (STACK, THREE | {"layer": "encoder"}, "fits several"), (BERT, {"layout": "t5"}, "layout.*'t5'"),
+    (BERT, THREE | {"rotary": 500.0}, "rotary was given"), (BERT, THREE | {"scale": 0.0}, "scale"),
+    (MHA(12, 3, add_zero_attn=True), {}, "add_zero_attn"), (LLAMA, THREE, "rotary must be given"),
+    (BERT | {KEY: np.ones((12, 9))}, THREE, "one width"),
+    (LLAMA, THREE | {"rotary": "yes"}, "rotary.*'yes'"),
+    (MHA(12, 3), {"n_heads": 4}, "n_heads = 4.*has 3"),
+    (LENS, {"n_heads": 4, "mode": "full"}, "has 3"), (STACK, THREE | {"layer": True}, "layer must"),
+    (LLAMA, rope(type="yarn", factor=2), "'yarn'"), (STACK, THREE | {"layer": 12}, "no layer 12"),
+    (BERT, of(pruned_heads={"0": [1]}), "pruned"), (MHA(12, 3, add_bias_kv=True), {}, "bias_k"),
+]  # fmt: skip
+FULL, TURNED = (
+    pa.data.random_softmax_layer(12, n_heads=3, mode="causal"),
+    from_weights(LLAMA, **of()),
+)
+LOW = from_weights(llama(random_heads(12, 3, 4, bias=False)), n_heads=3, rotary=None)
+ZERO = pa.SoftmaxAttention(np.zeros((3, 12, 12)), LOW.value, "causal")
+ONE = from_weights(llama(random_heads(12, 1, 4)), n_heads=1, rotary=500.0)
+LARGE = pa.SoftmaxAttention(LOW.attn, 1e12 * LOW.value, "causal")
+UNWRITTEN = [
+    (LOW, ("llama",), {"n_kv_heads": 1, "head_dim": 4, "rotary": None}, "heads 0 to 2.*keys"),
+    (ZERO, ("transformer_lens",), {"n_kv_heads": 1, "head_dim": 4}, "would share values"),
+    (pa.SoftmaxAttention(np.eye(3), np.ones((3, 2))), ("bert",), {}, "as many outputs"),
+    (LOW, ("llama",), {"n_kv_heads": 2, "rotary": None}, "must divide n_heads = 3"),
+    (FULL, ("gpt2",), {}, "head 0 has attn of rank 12, more than head_dim = 4"),
+    (from_weights(BERT, n_heads=3), ("gpt2",), {}, "mode 'full'"),
+    (TURNED, ("llama",), {"n_kv_heads": 1}, "would share keys"),
+    (TURNED, ("llama",), {"head_dim": 6}, "head_dim must be 4"),
+    (LOW, ("gpt2", 3), {"head_dim": 5}, "head_dim must be 4"), (LOW, ("llama",), {}, "rotary=None"),
+    (TURNED, ("llama",), {"rotary": None}, "turns nothing"),
+    (LOW, ("llama",), {"rotary": 3.0}, "rotary must be"), (TURNED, ("bert",), {}, "turns nothing"),
+    (LOW, ("llama", 2), {"rotary": None}, "at least 3"), (ONE, ("qwen2",), {}, "'llama' has one"),
+    (LARGE, ("gpt2",), {"dtype": "float16"}, "float16"), (LOW, ("gpt2", 2), {}, "be at least 3"),
+    (LOW, ("gpt2",), {"n_kv_heads": 1}, "its own"),
+]  # fmt: skip
+
+
+def test_what_cannot_be_expressed_is_refused_and_named():
+    for source, told, words in REFUSED:
+        with pytest.raises(PolyattnError, match=f"(?s){words}"):
+            from_weights(source, **told)
+    for layer, places, told, words in UNWRITTEN:
+        with pytest.raises(PolyattnError, match=words):
+            to_weights(layer, *places, **told)
+
+
+def test_files_that_are_damaged_or_would_run_code_are_refused(tmp_path):
+    """Of an index that leads elsewhere nothing is opened."""
+    tensors = {n: torch.tensor(each) for n, each in BERT.items()}
+    torch.save({"x": pytest.raises}, tmp_path / "code.bin")
+    torch.save({"model": tensors, "step": 3}, tmp_path / "inner.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    save_file(BERT, tmp_path / "whole.safetensors")
+    save_file({n: each.astype(np.int8) for n, each in BERT.items()}, tmp_path / "i8.safetensors")
+    save_file({"other": np.ones(2)}, tmp_path / "part.safetensors")
+    (tmp_path / "folder").mkdir()
+    cut = (tmp_path / "whole.safetensors").read_bytes()[:-7]
+    wrong = dict.fromkeys(BERT, "part.safetensors")
+    for name, content, words in (
+        ("code.bin", None, "convert it to safetensors"), ("inner.pt", None, r"\['model'\]"),
+        ("list.pt", None, "got list"), ("i8.safetensors", None, "type I8"),
+        ("cut.safetensors", cut, "truncated"), ("empty.bin", b"", "truncated|more than tensors"),
+        ("noise.pt", bytes(range(200)), "truncated|more than tensors"),
+        ("model.pkl", b"x", "convert others"), ("model", b"x", "convert others"),
+        ("folder", None, "folder without"), ("gone.safetensors", None, "no file"),
+        ("a.index.json", b"{}", "'weight_map'"),
+        ("b.index.json", b'{"weight_map": {"a": "../whole.safetensors"}}', "beside the index"),
+        ("c.index.json", json.dumps({"weight_map": wrong}).encode(), "which it does not"),
+        ("config.json", b"{", None), ("whole.safetensors", None, r"config\.json"),
+    ):  # fmt: skip
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        if words is not None:
+            with pytest.raises((PolyattnError, FileNotFoundError), match=words):
+                from_weights(tmp_path / name, n_heads=3)
