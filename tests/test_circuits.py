@@ -7,20 +7,18 @@ import oracle
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 
-SCORES = ("copying", "positivity", "composition", "qk_effective_rank", "ov_effective_rank")
+circuits = pa.interop.circuits
 
 
-def layers_of(n_layers=3, n_heads=2, d=6, rank=3, bias=False, seed=0):
-    rng = np.random.default_rng(seed)
-    width = d + bias
+def layers_of(n_layers=3, n_heads=2, d=6, rank=3, bias=False, size=1.0):
+    rng = np.random.default_rng(0)
 
-    def product(n_columns):
-        left, right = (n_heads, width, rank), (n_heads, rank, n_columns)
-        return rng.standard_normal(left) @ rng.standard_normal(right)
+    def product(m):
+        shape = (n_heads, d + bias, rank), (n_heads, rank, m)
+        return rng.standard_normal(shape[0]) @ rng.standard_normal(shape[1])
 
-    return [
-        pa.SoftmaxAttention(product(width), product(d), "causal", bias) for _ in range(n_layers)
-    ]
+    parts = [(size * product(d + bias), product(d) / size) for _ in range(n_layers)]
+    return [pa.SoftmaxAttention(attn, value, "causal", bias) for attn, value in parts]
 
 
 @pytest.mark.parametrize(
@@ -33,17 +31,14 @@ def test_scores_are_those_that_are_printed(d, rank, bias):
     if d == 72:  # columns of very different size
         units = np.geomspace(1.0, 1e-7, d + bias)
         layers[1] = pa.SoftmaxAttention(layers[1].attn * units, layers[1].value, "causal", bias)
-    found = pa.interop.circuits(layers)
+    found = circuits(layers)
     assert (found.n_layers, found.n_heads, found.n_dims) == (len(layers), 2 * len(layers), d)
-    assert found.bias == bias
-    heads = [
-        (i, A[:d, :d], V[:d].T)
-        for i, each in enumerate(layers)
-        for A, V in zip(each.attn, each.value, strict=True)
-    ]
+    assert (found.bias, len(found.left_out)) == (bias, bias)
+    pairs = [(i, h) for i in range(len(layers)) for h in range(2)]
+    heads = [(i, layers[i].attn[h, :d, :d], layers[i].value[h, :d].T) for i, h in pairs]
+    assert found.names == tuple(f"{i}.{h}" for i, h in pairs)
     for h, (number, W_QK, W_OV) in enumerate(heads):
-        assert (found.layers[h], found.heads[h]) == (number, h % 2)
-        assert found.names[h] == f"{number}.{h % 2}"
+        assert found.layers[h] == number
         np.testing.assert_array_equal(found.qk[h], W_QK)
         np.testing.assert_array_equal(found.ov[h], W_OV.T)
         for sigma, effective, score, W in (
@@ -58,6 +53,10 @@ def test_scores_are_those_that_are_printed(d, rank, bias):
             wanted = [oracle.composition(late, W_early) for late in (W_QK.T, W_QK, W_OV)]
             wanted = wanted if earlier < number else np.zeros(3)
             np.testing.assert_allclose(found.composition[:, h, g], wanted, rtol=0, atol=1e-12)
+    strongest = found.strongest(999)
+    assert len(strongest) == 3 * (12 if d == 6 else 4)
+    scores = [each["score"] for each in strongest]
+    assert scores == sorted(found.composition.ravel(), reverse=True)[: len(scores)]
 
 
 HALF = np.diag([1.0, 1.0, 0.0, 0.0])  # the coordinates 0 and 1
@@ -66,42 +65,25 @@ MOVE = np.eye(4)[[2, 3, 0, 1]]  # 0 and 1 to 2 and 3
 
 def test_planted_heads_copy_negate_or_do_neither():
     for value, score in (
-        (np.eye(4), 1.0),
-        (-np.eye(4), -1.0),
-        (HALF, 1.0),
+        (np.eye(4), 1.0), (-np.eye(4), -1.0), (HALF, 1.0), (np.diag([1.0, 1.0, 1.0, -1.0]), 0.5),
         (np.kron(np.eye(2), [[0.0, -1.0], [1.0, 0.0]]), 0.0),  # eigenvalues i and -i
-        (np.diag([1.0, 1.0, 1.0, -1.0]), 0.5),
         (HALF @ MOVE, np.nan),  # written where nothing is read: nilpotent
-        (np.zeros((4, 4)), np.nan),
-        (np.diag(np.ones(3), 1), np.nan),
-    ):
-        found = pa.interop.circuits(pa.SoftmaxAttention(value, value))
-        np.testing.assert_allclose(found.copying, [score], atol=1e-12)
-        np.testing.assert_allclose(found.positivity, [score], atol=1e-12)
+        (np.zeros((4, 4)), np.nan), (np.diag(np.ones(3), 1), np.nan),
+    ):  # fmt: skip
+        found = circuits(pa.SoftmaxAttention(value, value))
+        np.testing.assert_allclose([found.copying, found.positivity], [[score]] * 2, atol=1e-12)
         shown = found.table()[0]["copying"]
         assert shown is None if np.isnan(score) else shown == pytest.approx(score)
-    one = pa.interop.circuits(pa.SoftmaxAttention([[2.0]], [[-3.0]]))
-    assert (one.copying[0], one.positivity[0], one.baseline) == (-1.0, 1.0, 1.0)
-    wide = pa.interop.circuits(pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), bias=True))
-    assert (wide.n_dims, wide.n_outputs, wide.bias, len(wide.left_out)) == (2, 2, True, 1)
-    assert np.isnan(pa.interop.circuits(pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)))).copying)
+    assert np.isnan(circuits(pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)))).copying)
 
 
 def test_a_head_that_later_keys_read_is_the_strongest():
     """An induction circuit: keys of the second layer read what the first layer wrote."""
     first = pa.SoftmaxAttention(np.eye(4), HALF @ MOVE)  # writes to 2 and 3
     second = pa.SoftmaxAttention(HALF @ MOVE, HALF)  # queries of 0 and 1, keys of 2 and 3
-    found = pa.interop.circuits([first, second])
-    # Two equal directions.
-    np.testing.assert_allclose(found.composition[:, 1, 0], [0, 0.5**0.5, 0], atol=1e-15)
-    best, *others = found.strongest()
-    assert (best["kind"], best["later"], best["earlier"]) == ("K", "1.0", "0.0")
-    assert (best["score"], len(others)) == (pytest.approx(0.5**0.5), 2)
-    assert "1.0" in found.sentence
-    many = pa.interop.circuits(layers_of())
-    scores = [each["score"] for each in many.strongest(7)]
-    assert scores == sorted(many.composition.ravel(), reverse=True)[:7]
-    assert len(many.strongest(999)) == 3 * (2 * 2 + 4 * 2)
+    best = circuits([first, second]).strongest(1)
+    wanted = {"kind": "K", "later": "1.0", "earlier": "0.0", "score": pytest.approx(0.5**0.5)}
+    assert best == [wanted]
 
 
 def test_the_baseline_is_that_of_random_turns():
@@ -111,49 +93,33 @@ def test_the_baseline_is_that_of_random_turns():
         turn, upper = np.linalg.qr(rng.standard_normal((6, 6)))
         turn *= np.sign(np.diag(upper))
         squares.append(oracle.composition(late.attn[0], turn @ early.value[0].T) ** 2)
-    found = pa.interop.circuits([early, late])
-    assert found.baseline == pytest.approx(6**-0.5)
     spread = np.std(squares) / np.sqrt(len(squares))
-    assert np.mean(squares) == pytest.approx(found.baseline**2, abs=4 * spread)
+    assert np.mean(squares) == pytest.approx(circuits([early, late]).baseline ** 2, abs=4 * spread)
 
 
-def test_sizes_and_the_order_of_heads_do_not_matter():
-    layers = layers_of(2, 3)
-    one, order = pa.interop.circuits(layers), [2, 1, 0, 5, 4, 3]
-    for size in (1e-6, 1e5, 1e-200, 1e150):
-        scaled = [pa.SoftmaxAttention(size * e.attn, e.value / size, "causal") for e in layers]
-        other = pa.interop.circuits(scaled)
-        for name in SCORES:
+def test_sizes_order_and_rotary_positions_do_not_matter():
+    one, order = circuits(layers_of(2, 3)), [2, 1, 0, 5, 4, 3]
+    for size in (1e-200, 1e-6, 1e150):
+        other = circuits(layers_of(2, 3, size=size))
+        for name in ("copying", "positivity", "composition", "qk_effective_rank"):
             np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-12)
-        relative = other.qk_singular / size / one.qk_singular[:, :1]
-        np.testing.assert_allclose(relative, one.qk_singular / one.qk_singular[:, :1], atol=1e-13)
-    turned = [pa.SoftmaxAttention(e.attn[::-1], e.value[::-1], "causal") for e in layers]
-    other = pa.interop.circuits(turned)
-    np.testing.assert_allclose(other.copying, one.copying[order], atol=1e-13)
-    np.testing.assert_allclose(other.composition, one.composition[:, order][..., order], atol=1e-13)
-    mixed = [*layers_of(1, 1, rank=1), *layers_of(1, 3, rank=6), *layers_of(1, 2)]
-    found = pa.interop.circuits(mixed)
-    assert found.layers.tolist() == [0, 1, 1, 1, 2, 2]
-    assert found.heads.tolist() == [0, 0, 1, 2, 0, 1]
-    assert np.count_nonzero(found.composition) == 3 * (3 * 1 + 2 * 4)
-
-
-def test_rotary_positions_are_left_out():
+        sizes = other.qk_singular[:, :3] / one.qk_singular[:, :3]
+        np.testing.assert_allclose(sizes, size, rtol=1e-10)
+    turned = [pa.SoftmaxAttention(e.attn[::-1], e.value[::-1], "causal") for e in layers_of(2, 3)]
+    other = circuits(turned).composition
+    np.testing.assert_allclose(other, one.composition[:, order][..., order], atol=1e-13)
+    found = circuits([*layers_of(1, 1, rank=1), *layers_of(1, 3, rank=6), *layers_of(1, 2)])
+    assert (found.layers.tolist(), found.heads.tolist()) == ([0, 1, 1, 1, 2, 2], [0, 0, 1, 2, 0, 1])
     layer = pa.data.random_softmax_layer(4, n_heads=2, rank=4, rotary=[1.0, 0.1], random_state=0)
-    found = pa.interop.circuits(layer)
-    np.testing.assert_array_equal(found.qk, layer.attn)
-    assert (found.rotary, len(found.left_out)) == (True, 1)
-    assert not pa.interop.circuits(layers_of(1)).rotary
+    np.testing.assert_array_equal(circuits(layer).qk, layer.attn)
+    assert (circuits(layer).rotary, len(circuits(layer).left_out)) == (True, 1)
 
 
 def test_what_has_no_circuits_is_named():
     wide = pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)))
-    for given, kind, words in (
-        ([], InvalidInput, "layers"),
-        ([wide, "x"], InvalidType, "layers"),
-        (pa.data.random_layer(3), InvalidType, "SoftmaxAttention"),
-        ([*layers_of(1, d=4), *layers_of(1, d=6)], InvalidInput, "4.*6"),
-        ([wide, wide], InvalidInput, "3 -> 2"),
-    ):
-        with pytest.raises(kind, match=words):
-            pa.interop.circuits(given)
+    for given, words in (
+        ([], "layers"), ([wide, "x"], "layers"), (pa.data.random_layer(3), "SoftmaxAttention"),
+        ([*layers_of(1, d=4), *layers_of(1, d=6)], "4.*6"), ([wide, wide], "3 -> 2"),
+    ):  # fmt: skip
+        with pytest.raises((InvalidInput, InvalidType), match=words):
+            circuits(given)
