@@ -19,15 +19,22 @@ KINDS = {
 }  # fmt: skip
 
 
-def some_layer(mode="full", bias=False, d=3, e=2, n_heads=2, seed=0):
-    rng = np.random.default_rng(seed)
-    attn = rng.standard_normal((n_heads, d + bias, d + bias))
-    return pa.SoftmaxAttention(attn, rng.standard_normal((n_heads, d + bias, e)), mode, bias)
+def some_layer(mode="full", bias=False, d=3, size=1.0, rotary=None):
+    rng = np.random.default_rng(0)
+    attn, value = (
+        rng.standard_normal((2, d + bias, d + bias)),
+        rng.standard_normal((2, d + bias, 2)),
+    )
+    if rotary is not None:
+        attn = rng.standard_normal((2, 2, d, 4)) / 2
+    return pa.SoftmaxAttention(
+        size * attn if rotary is None else tuple(attn), value, mode, bias, rotary=rotary
+    )
 
 
-def ragged(d=3, seed=1, times=2):
+def ragged(seed=1, times=2):
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal((n, d)) for n in [1, 3, 3, 5, 7, 7, 7, 2, 6, 6, 5, 4] * times]
+    return [rng.standard_normal((n, 3)) for n in [1, 3, 3, 5, 7, 7, 7, 2, 6, 6, 5, 4] * times]
 
 
 def flat(outputs):
@@ -47,20 +54,16 @@ def features(kind, x, P):
     if kind == "linear":
         return np.array([1.0, *seen])
     if kind == "quadratic":
-        pairs = [
-            seen[i] * seen[j] * (0.5**0.5 if i == j else 1.0)
-            for i in range(len(seen))
-            for j in range(i, len(seen))
-        ]
-        return np.array([1.0, *x, *pairs])
+        i, j = np.triu_indices(len(seen))
+        return np.array([1.0, *x, *(seen[i] * seen[j] / np.where(i == j, 2**0.5, 1.0))])
     if kind == "elu":
         return np.where(seen > 0, seen + 1, np.exp(seen))
     found = np.exp(seen - (x @ x / 2 if kind == "gaussian" else 0.0))
     return found / found.sum() if kind == "softmax" else found
 
 
-def seen_by(layer, maps, x, h):
-    """phi (n, F), psi (n, G), and queries, keys and values (n, .) of a head."""
+def rows_of(layer, maps, x, t, h):
+    """phi_t and Z_t of a head, with the softmax of a window behind, and softmax over all tokens."""
     q, k, v = (x @ getattr(layer, f"W_{i}")[h] + getattr(layer, f"b_{i}")[h] for i in "QKV")
     if layer.frequencies is not None:
         turns = [oracle.rotation(layer.frequencies, t) for t in range(len(x))]
@@ -68,27 +71,21 @@ def seen_by(layer, maps, x, h):
     kinds, arrays = KINDS[maps], layer.arrays()
     if maps == "landmarks" and layer.denominator != "features":
         kinds = ("softmax", "softmax")
-    sides = zip(kinds, (q, k), ("query_matrix", "key_matrix"), strict=True)
-    phi, psi = (np.array([features(f, z, arrays[P][h]) for z in rows]) for f, rows, P in sides)
-    return phi, psi, q, k, v
-
-
-def rows_of(layer, maps, x, t, h):
-    """phi_t and the rows Z_t of a head, with the softmax of a window behind them."""
-    phi, psi, q, k, v = seen_by(layer, maps, x, h)
+    phi = features(kinds[0], q[t], arrays["query_matrix"][h])
+    psi = np.array([features(kinds[1], each, arrays["key_matrix"][h]) for each in k])
     if layer.denominator == "fitted":
         v = np.column_stack([v, np.ones(len(v))])
     by = "features" if layer.denominator == "features" else "tokens"
-    Z = oracle.key_rows(psi, v, t, layer.mode, by)
+    Z, mode = oracle.key_rows(psi, v, t, layer.mode, by), layer.mode
     if layer.window is not None:
-        Z = np.vstack([Z, oracle.window_row(q, k, v, t, layer.mode, layer.window)])
-    return phi[t], Z
+        Z = np.vstack([Z, oracle.window_row(q, k, v, t, mode, layer.window)])
+    return phi, Z, oracle.window_row(q, k, v, t, mode, len(x))
 
 
 def output(layer, maps, x, t):
     total = layer.b_O + (0.0 if layer.skip is None else x[t] @ layer.skip)
     for h in range(layer.n_heads):
-        phi, Z = rows_of(layer, maps, x, t, h)
+        phi, Z, _ = rows_of(layer, maps, x, t, h)
         found = phi @ layer.mixing[h] @ Z
         if layer.denominator == "fitted":
             found = found[:-1] / max(found[-1], 0.1)
@@ -97,29 +94,22 @@ def output(layer, maps, x, t):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("maps", KINDS)
-def test_layers_and_modules_compute_what_is_printed(mode, maps):
-    X, given = ragged(), some_layer(mode, bias=True)
-    options = [{"window": 2}, {"denominator": "tokens", "skip": False}, {"denominator": "fitted"}]
-    if maps == "landmarks":
-        rng = np.random.default_rng(0)
-        W_Q, W_K = 0.5 * rng.standard_normal((2, 2, 3, 4))
-        value = rng.standard_normal((2, 3, 2))
-        turned = pa.SoftmaxAttention((W_Q, W_K), value, mode, rotary=100.0)
-        options += [{"window": 3, "given": turned}]
-    for option in options:
-        option = {"given": given, "n_features": 4, "ridge": 1e-3} | option
-        layer = pa.linearise(option.pop("given"), X, maps, **option).layer
+def test_layers_and_modules_compute_what_is_printed(mode):
+    X, plain = ragged(), some_layer(mode, bias=True)
+    cases = [(plain, maps, {"window": 2}) for maps in KINDS]
+    cases += [(plain, maps, {"denominator": "fitted"}) for maps in ("hedgehog", "landmarks")]
+    cases += [(plain, "landmarks", {"denominator": "tokens", "skip": False})]
+    cases += [(some_layer(mode, rotary=100.0), "landmarks", {"window": 3})]
+    for given, maps, options in cases:
+        layer = pa.linearise(given, X, maps, n_features=4, ridge=1e-3, **options).layer
         outputs, module = layer(X), pa.interop.to_torch(layer)
         for i in (0, 1, 6):
             at = oracle.predicted(len(X[i]), mode)
             wanted = np.array([output(layer, maps, X[i], t) for t in at])
-            found = np.atleast_2d(outputs[i])
-            np.testing.assert_allclose(found, wanted, atol=1e-9, err_msg=str(option))
             by_torch = module(torch.tensor(X[i])).detach().numpy()
-            np.testing.assert_allclose(np.atleast_2d(by_torch), wanted, atol=1e-8)
-        single = X[6].astype(np.float32)
-        np.testing.assert_allclose(layer(single), outputs[6], atol=1e-3)
+            for found in (outputs[i], by_torch):
+                found = np.atleast_2d(found)
+                np.testing.assert_allclose(found, wanted, atol=1e-8, err_msg=f"{maps} {options}")
         np.testing.assert_allclose(layer(np.stack([X[4], X[5]]))[1], outputs[5], atol=1e-11)
         assert pa.interop.from_torch(module) == layer
 
@@ -132,56 +122,38 @@ def test_each_head_is_the_least_squares_fit_and_the_layer_is_near_that_of_all(mo
     given, X = some_layer(mode), ragged(times=6 if mode == "last" else 2)
     ends = [oracle.predicted(len(x), mode) for x in X]
     wanted = flat(given(X))
+    own = np.concatenate([x[at] for x, at in zip(X, ends, strict=True)])
+    own = np.kron(np.column_stack([own, np.ones(len(own))]), np.eye(2))
     for maps, window in (("landmarks", None), ("linear", 2), ("elu", 1), ("hedgehog", None)):
         options = {"n_features": 2, "window": window, "ridge": 1e-4, "X_test": ragged(seed=5)}
         alone = pa.linearise(given, X, maps, skip=False, joint=False, **options)
-        together, designs = pa.linearise(given, X, maps, **options), []
-        for h in range(2):
-            positions, W_O = [], alone.layer.W_O[h]
-            for x, at in zip(X, ends, strict=True):
-                _, _, q, k, v = seen_by(alone.layer, maps, x, h)
-                for t in at:
-                    phi, Z = rows_of(alone.layer, maps, x, t, h)
-                    o = oracle.window_row(q, k, v, t, mode, 99)
-                    positions.append((phi, Z @ W_O, o @ W_O))
-            best = oracle.fit_of_features(positions, 1e-4)
+        together, designs = pa.linearise(given, X, maps, **options), [own]
+        for h, W_O in enumerate(alone.layer.W_O):
+            seen = [
+                rows_of(alone.layer, maps, x, t, h)
+                for x, at in zip(X, ends, strict=True)
+                for t in at
+            ]
+            seen = [(phi, Z @ W_O, o @ W_O) for phi, Z, o in seen]
+            best = oracle.fit_of_features(seen, 1e-4)
             np.testing.assert_allclose(alone.layer.mixing[h], best, rtol=1e-5, atol=1e-6)
-            designs.append(
-                [np.outer(p, Z[:, a]).ravel() for p, Z, _ in positions for a in range(2)]
-            )
+            rows = [np.outer(phi, Z[:, a]).ravel() for phi, Z, _ in seen for a in range(2)]
+            designs.append(np.array(rows))
         # All heads and the linear map together, without a ridge.
-        own = np.concatenate([x[at] for x, at in zip(X, ends, strict=True)])
-        own = np.kron(np.column_stack([own, np.ones(len(own))]), np.eye(2))
-        design = np.hstack([*map(np.array, designs), own])
+        design = np.hstack(designs)
         best = design @ np.linalg.lstsq(design, wanted.ravel(), rcond=1e-12)[0]
         least, found = lost(wanted, best.reshape(wanted.shape)), together.training[-1, 0]
-        assert found == pytest.approx(lost(wanted, flat(together.layer(X))), rel=1e-6)
         assert least * (1 - 1e-6) <= found <= 1.3 * least + 1e-3, (maps, least, found)
         assert found < alone.training[-1, 0]
-        np.testing.assert_allclose(together.ridges, 1e-4)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_errors_of_the_table_are_those_of_outputs_and_of_rivals_written_out(mode):
-    given, X, X_test = some_layer(mode), ragged(), ragged(seed=5)
+    given, sets = some_layer(mode), {"_training": ragged(), "": ragged(seed=5)}
     heads = pa.interop.to_projections(given)
-    result = pa.linearise(given, X, n_features=4, X_test=X_test)
-    assert (result.n_training, result.n_held_out) == (len(X), len(X_test))
+    result = pa.linearise(given, sets["_training"], n_features=4, X_test=sets[""])
     row = result.table[-1]
-    assert (row["head"], row["fit"]) == ("layer", result.error)
-    tokens = [flat([x[oracle.predicted(len(x), mode)] for x in each]) for each in (X, X_test)]
-    tokens = [np.column_stack([each, np.ones(len(each))]) for each in tokens]
-    by_token = np.linalg.lstsq(tokens[0], flat(given(X)), rcond=None)[0]
-
-    def rival(x, weigh):
-        outputs = []
-        for t in oracle.predicted(len(x), mode):
-            z, total = x[: t + 1] if mode == "causal" else x, 0.0
-            for W_Q, W_K, W_V, W_O in zip(heads.W_Q, heads.W_K, heads.W_V, heads.W_O, strict=True):
-                w = np.array([weigh(x[t] @ W_Q, k) for k in z @ W_K])
-                total = total + w @ z @ W_V @ W_O / w.sum()
-            outputs.append(total)
-        return np.array(outputs)
+    assert (row["head"], row["fit"], result.n_training) == ("layer", result.error, 24)
 
     def taylor(q, k):
         logit = q @ k / heads.scale
@@ -191,35 +163,37 @@ def test_errors_of_the_table_are_those_of_outputs_and_of_rivals_written_out(mode
         phi, psi = (np.exp([*z, *-z]) / np.exp([*z, *-z]).sum() for z in (q, k))
         return phi @ psi
 
-    for sequences, own, suffix in ((X, tokens[0], "_training"), (X_test, tokens[1], "")):
-        wanted = flat(given(sequences))
-        found = {
-            "fit": flat(result.layer(sequences)), "token_wise": own @ by_token,
-            "taylor": flat([rival(x, taylor) for x in sequences]),
-            "hedgehog": flat([rival(x, hedgehog) for x in sequences]),
-        }  # fmt: skip
+    def rival(weigh, x, t):
+        z, total = x[: t + 1] if mode == "causal" else x, 0.0
+        for W_Q, W_K, W_V, W_O in zip(heads.W_Q, heads.W_K, heads.W_V, heads.W_O, strict=True):
+            w = np.array([weigh(x[t] @ W_Q, k) for k in z @ W_K])
+            total = total + w @ z @ W_V @ W_O / w.sum()
+        return total
+
+    by_token = None
+    for suffix, X in sets.items():
+        ends = [(x, t) for x in X for t in oracle.predicted(len(x), mode)]
+        own, wanted = np.array([[*x[t], 1.0] for x, t in ends]), flat(given(X))
+        if by_token is None:
+            by_token = np.linalg.lstsq(own, wanted, rcond=None)[0]
+        found = {"fit": flat(result.layer(X)), "token_wise": own @ by_token}
+        for weigh in (taylor, hedgehog):
+            found[weigh.__name__] = np.array([rival(weigh, *each) for each in ends])
         for name, each in found.items():
             assert row[name + suffix] == pytest.approx(lost(wanted, each), rel=1e-6), name
 
 
 def test_what_can_be_exact_is():
     """Logits so small that 1 + q.k is all of exp; windows over all tokens; all queries known."""
-    rng, X = np.random.default_rng(0), ragged(times=4)
-    tiny = pa.SoftmaxAttention(
-        1e-7 * rng.standard_normal((2, 3, 3)), rng.standard_normal((2, 3, 2))
-    )
-    found = pa.linearise(tiny, X, "linear", skip=False, ridge=0.0, joint=False)
+    X, options = ragged(times=4), {"skip": False, "ridge": 0.0, "joint": False}
+    found = pa.linearise(some_layer(size=1e-7), X, "linear", **options)
     assert (found.outcome.name, found.error < 1e-10) == ("replacement", True)
     for mode in MODES:
-        found = pa.linearise(some_layer(mode), X, n_features=2, window=8, ridge=1e-10)
-        assert found.error < 1e-6
-        W_Q, W_K = 0.5 * rng.standard_normal((2, 2, 3, 4))
-        value = rng.standard_normal((2, 3, 2))
-        turned = pa.SoftmaxAttention((W_Q, W_K), value, mode, rotary=100.0)
-        assert pa.linearise(turned, X, n_features=2, window=8, ridge=1e-10).error < 1e-6
+        for given in (some_layer(mode), some_layer(mode, rotary=100.0)):
+            assert pa.linearise(given, X, n_features=2, window=8, ridge=1e-10).error < 1e-6
+    rng = np.random.default_rng(0)
     symbols = rng.standard_normal((2, 3))[rng.integers(2, size=(60, 5))]
-    options = {"n_features": 2, "skip": False, "ridge": 0.0, "joint": False}
-    assert pa.linearise(some_layer(), symbols, **options).error < 1e-8
+    assert pa.linearise(some_layer(), symbols, n_features=2, **options).error < 1e-8
     # Of one token softmax is the token's value: a linear map.
     assert pa.linearise(some_layer(), [x[:1] for x in X], n_features=2).error < 1e-5
     assert pa.linearise(some_layer(), np.ones((6, 4, 3)), n_features=2).error < 1e-9
@@ -227,80 +201,69 @@ def test_what_can_be_exact_is():
 
 def test_outcomes_say_what_is_lost_beside_a_map_of_tokens():
     X = np.random.default_rng(0).standard_normal((150, 6, 3))
-    sharp = pa.SoftmaxAttention(30 * some_layer().attn, some_layer().value)
-    for name, given, tokens, options in (
-        ("replacement", some_layer(), X, {"n_features": 12}),
-        ("starting_point", some_layer(), X, {"n_features": 1}),
-        ("no_better", sharp, X[:6], {"maps": "linear", "ridge": 1e-8, "X_test": X[50:]}),
-        ("not_held_out", some_layer(), X[:1], {"n_features": 2}),
-    ):
-        found = pa.linearise(given, tokens, **options)
-        row = found.table[-1]
+    for name, size, tokens, options in (
+        ("replacement", 1, X, {"n_features": 12}), ("starting_point", 1, X, {"n_features": 1}),
+        ("no_better", 30, X[:6], {"maps": "linear", "ridge": 1e-8, "X_test": X[50:]}),
+        ("not_held_out", 1, X[:1], {"n_features": 2}),
+    ):  # fmt: skip
+        found = pa.linearise(some_layer(size=size), tokens, **options)
         assert (found.outcome.name, found.outcome.ok) == (name, name == "replacement")
-        if name == "not_held_out":
-            assert (found.n_held_out, len(found.held_out)) == (0, 0)
-            continue
-        assert (row["fit"] <= 0.05) == (name == "replacement")
-        assert (row["fit"] < row["token_wise"]) == (name != "no_better")
+        assert (found.n_held_out == 0) == (name == "not_held_out") == (len(found.held_out) == 0)
+        if found.n_held_out:
+            row = found.table[-1]
+            assert (row["fit"] <= 0.05) == (name == "replacement")
+            assert (row["fit"] < row["token_wise"]) == (name != "no_better")
 
 
 # ------------------------------------------------------------------ what does not matter
 
 
-@pytest.mark.parametrize("maps", KINDS)
-def test_units_of_tokens_and_values_change_nothing(maps):
+def test_units_of_tokens_and_values_change_nothing():
     layer, X = some_layer(), ragged()
     given = pa.interop.to_projections(layer)
-    wanted = pa.linearise(given, X, maps, n_features=4)
-    again = pa.linearise(given, X, maps, n_features=4)
-    assert again.layer == wanted.layer
-    assert hash(again.layer) == hash(wanted.layer)
-    for tokens, values in ((1e5, 1.0), (1e-6, 1e5), (1.0, 1e-6)):
-        scaled = replace(
-            given, W_Q=given.W_Q / tokens, W_K=given.W_K / tokens, W_V=given.W_V * values / tokens
-        )
-        found = pa.linearise(scaled, [tokens * x for x in X], maps, n_features=4)
-        np.testing.assert_allclose(found.held_out, wanted.held_out, rtol=1e-3, atol=1e-7)
-        outputs, scale = flat(found.layer([tokens * x for x in X])), values * np.abs(flat(layer(X)))
-        known = values * flat(wanted.layer(X))
-        np.testing.assert_allclose(outputs, known, atol=1e-3 * scale.max())
-    if maps == "landmarks":  # they prefer no basis of queries and keys
-        turn = np.random.default_rng(3).standard_normal((given.head_dim,) * 2)
-        turned = replace(given, W_Q=given.W_Q @ turn, W_K=given.W_K @ np.linalg.inv(turn).T)
-        for each in (layer, turned):
-            found = pa.linearise(each, X, maps, n_features=4).held_out[:, 0]
-            np.testing.assert_allclose(found, wanted.held_out[:, 0], rtol=1e-4)
-        assert pa.linearise(given, X, n_features=4, random_state=8).layer != wanted.layer
-
-
-def test_of_several_maps_the_best_is_taken_and_measured_on_other_sequences():
-    layer, X = some_layer(), ragged(times=3)
-    test, maps = X[-8:], ["linear", "landmarks", "elu"]
-    result = pa.linearise(layer, X[:-8], maps, n_features=6, X_test=test)
-    errors, name = dict(result.candidates), result.layer.feature_map.name
-    assert set(errors) == set(maps)
-    assert (errors[name], result.n_held_out) == (min(errors.values()), 4)
-    for sequences, error in ((test[0::2], errors[name]), (test[1::2], result.error)):
-        assert error == pytest.approx(lost(flat(layer(sequences)), flat(result.layer(sequences))))
+    for maps in KINDS:
+        wanted = pa.linearise(given, X, maps, n_features=4)
+        assert pa.linearise(given, X, maps, n_features=4).layer == wanted.layer
+        for tokens, values in ((1e5, 1e-6), (1e-6, 1e5)):
+            W_Q, W_K, W_V = (each / tokens for each in (given.W_Q, given.W_K, given.W_V * values))
+            scaled, Z = replace(given, W_Q=W_Q, W_K=W_K, W_V=W_V), [tokens * x for x in X]
+            found = pa.linearise(scaled, Z, maps, n_features=4)
+            np.testing.assert_allclose(found.held_out, wanted.held_out, rtol=1e-3, atol=1e-7)
+            assert lost(flat(wanted.layer(X)), flat(found.layer(Z)) / values) < 1e-6
+    # Landmarks prefer no basis of queries and keys.
+    turn = np.random.default_rng(3).standard_normal((given.head_dim,) * 2)
+    turned = replace(given, W_Q=given.W_Q @ turn, W_K=given.W_K @ np.linalg.inv(turn).T)
+    one, *others = (pa.linearise(each, X, n_features=4) for each in (given, layer, turned))
+    for each in others:
+        np.testing.assert_allclose(each.held_out[:, 0], one.held_out[:, 0], rtol=1e-4)
+    assert pa.linearise(given, X, n_features=4, random_state=8).layer != one.layer
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_held_out_that_has_a_copy_in_the_fit(mode):
-    rng, layer = np.random.default_rng(5), some_layer(mode, d=4)
-    X = np.repeat(rng.standard_normal((12, 5, 4)), 10, axis=0)[rng.permutation(120)]
-    result = pa.linearise(layer, X, ["landmarks", "linear"], n_features=10)
-    fresh = rng.standard_normal((400, 5, 4))
+def test_the_best_map_is_taken_and_nothing_judges_that_was_fitted_or_chose(mode):
+    rng, layer, maps = np.random.default_rng(5), some_layer(mode), ["linear", "landmarks", "elu"]
+    X, test = ragged(times=3), ragged(seed=5)[:8]
+    result = pa.linearise(layer, X, maps, n_features=6, X_test=test)
+    errors, name = dict(result.candidates), result.layer.feature_map.name
+    assert list(errors) == maps
+    assert (errors[name], result.n_held_out) == (min(errors.values()), 4)
+    for part, error in ((test[0::2], errors[name]), (test[1::2], result.error)):
+        assert error == pytest.approx(lost(flat(layer(part)), flat(result.layer(part))))
+    # Copies of a sequence are on one side.
+    X = np.repeat(rng.standard_normal((12, 5, 3)), 10, axis=0)[rng.permutation(120)]
+    result, fresh = (
+        pa.linearise(layer, X, maps[:2], n_features=10),
+        rng.standard_normal((400, 5, 3)),
+    )
     assert result.error > lost(flat(layer(fresh)), flat(result.layer(fresh))) / 4
     assert (result.n_training, result.n_held_out) == (100, 10)  # another ten chose the map
     alone = pa.linearise(layer, X[:1].repeat(5, axis=0), n_features=4)
     assert alone.outcome.name == "not_held_out"
-    # Targets that no map follows want a large ridge, those that one follows a small one.
-    sharp = pa.SoftmaxAttention(40 * layer.attn, layer.value, mode)
-    small, large = (
-        pa.linearise(each, X[:, :3], "linear", skip=False, joint=False).ridges.max()
-        for each in (pa.SoftmaxAttention(1e-4 * layer.attn, layer.value, mode), sharp)
-    )
-    assert small < large
+    # Logits that the map follows want a small ridge, others a large one.
+    small, large = (some_layer(mode, size=size) for size in (1e-4, 40.0))
+    options = {"skip": False, "joint": False}
+    small, large = (pa.linearise(each, X[:, :3], "linear", **options) for each in (small, large))
+    assert small.ridges.max() < large.ridges.max()
 
 
 # ------------------------------------------------------------------ functions, modules, rivals
@@ -308,15 +271,12 @@ def test_nothing_is_held_out_that_has_a_copy_in_the_fit(mode):
 
 def test_a_function_of_ones_own_is_a_map(tmp_path):
     result = pa.linearise(some_layer(), ragged(), lambda x: np.concatenate([x, x**2], axis=-1))
-    assert result.layer.mixing.shape[1:] == (6, 6)
-    assert result.layer.denominator == "tokens"
+    assert (result.layer.mixing.shape[1:], result.layer.denominator) == ((6, 6), "tokens")
     with pytest.raises(InvalidType, match="code"):
         pa.save(result, tmp_path / "result.safetensors")
-    tanh = pa.linearise(some_layer(), ragged(), np.tanh).layer
+    tanh, x = pa.linearise(some_layer(), ragged(), np.tanh).layer, ragged()[4]
     module = pa.interop.to_torch(tanh)
-    x = ragged()[4]
     np.testing.assert_allclose(module(torch.tensor(x)).detach().numpy(), tanh(x), atol=1e-10)
-    assert pa.interop.from_torch(module) == tanh
 
 
 def test_fitted_denominators_give_weights_that_sum_to_one():
@@ -326,27 +286,30 @@ def test_fitted_denominators_give_weights_that_sum_to_one():
     same = replace(result.layer, W_V=0.0 * result.layer.W_V, b_V=result.layer.b_V * 0.0 + 1.0)
     wanted = result.layer.b_O + result.layer.W_O.sum(axis=(0, 1))
     assert np.isclose(flat(same(X)), wanted, rtol=1e-9).all(axis=1).mean() > 0.9
-    # It is no worse in training than the unfitted map.
-    assert np.all(result.training[:-1, 0] <= result.training[:-1, 3] * (1 + 1e-9))
+    # It is no worse in training than the unfitted map, and here far better.
+    assert np.all(result.training[:-1, 0] <= 0.9 * result.training[:-1, 3])
 
 
 def test_modules_are_trained_and_large_logits_stay_finite():
-    X = np.random.default_rng(0).standard_normal((12, 20, 3))
+    X = torch.randn(12, 20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sharp = pa.SoftmaxAttention(400.0 * np.eye(3), np.eye(3), "causal")
-    module = pa.linearise(sharp, X, n_features=4, window=3).to_torch()
-    module(torch.tensor(X)).square().sum().backward()
+    module = pa.linearise(sharp, X.numpy(), n_features=4, window=3).to_torch()
+    module(X).square().sum().backward()
     assert all(torch.isfinite(each.grad).all() for each in module.parameters())
-    given = some_layer()
-    module = pa.linearise(given, X, "linear", skip=False).to_torch()
-    adam, wanted, losses = torch.optim.Adam(module.parameters(), 3e-3), torch.tensor(given(X)), []
+    module = pa.linearise(some_layer(), X.numpy(), "linear", skip=False).to_torch()
+    adam, wanted = (
+        torch.optim.Adam(module.parameters(), 3e-3),
+        torch.tensor(some_layer()(X.numpy())),
+    )
+    losses = []
     for _ in range(40):
         adam.zero_grad()
-        losses.append((module(torch.tensor(X)) - wanted).square().mean())
+        losses.append((module(X) - wanted).square().mean())
         losses[-1].backward()
         adam.step()
     assert losses[-1] < 0.95 * losses[0]
-    trained = pa.interop.from_torch(module, "full")
-    np.testing.assert_allclose(trained(X), module(torch.tensor(X)).detach().numpy(), atol=1e-10)
+    trained = pa.interop.from_torch(module, "full")(X.numpy())
+    np.testing.assert_allclose(trained, module(X).detach().numpy(), atol=1e-10)
     with pytest.raises(InvalidInput, match="mode"):
         pa.interop.from_torch(module, "causal")
     with pytest.raises(InvalidInput, match="shape"):
@@ -356,13 +319,10 @@ def test_modules_are_trained_and_large_logits_stay_finite():
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 2])
 def test_no_training_of_the_same_map_gets_below_the_fit(window):
-    X = np.random.default_rng(0).standard_normal((12, 37, 3))
-    result = pa.linearise(
-        some_layer("causal"), X, n_features=4, window=window, ridge=1e-8, adam=True
-    )
-    row = result.table[-1]
-    assert row["adam_10_training"] < 0.9
-    assert row["fit_training"] <= row["adam_10_training"] * 1.05
+    X, options = np.random.default_rng(0).standard_normal((12, 37, 3)), {"ridge": 1e-8}
+    given = some_layer("causal")
+    row = pa.linearise(given, X, n_features=4, window=window, adam=True, **options).table[-1]
+    assert row["fit_training"] / 1.05 <= row["adam_10_training"] < 0.9
 
 
 LAYER, X = some_layer(), ragged()
