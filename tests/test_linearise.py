@@ -148,39 +148,18 @@ def test_each_head_is_the_least_squares_fit_and_the_layer_is_near_that_of_all(mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_errors_of_the_table_are_those_of_outputs_and_of_rivals_written_out(mode):
+def test_errors_of_the_table_are_those_of_outputs_and_of_a_map_of_tokens(mode):
     given, sets = some_layer(mode), {"_training": ragged(), "": ragged(seed=5)}
-    heads = pa.interop.to_projections(given)
     result = pa.linearise(given, sets["_training"], n_features=4, X_test=sets[""])
-    row = result.table[-1]
+    row, by_token = result.table[-1], None
     assert (row["head"], row["fit"], result.n_training) == ("layer", result.error, 24)
-
-    def taylor(q, k):
-        logit = q @ k / heads.scale
-        return 1 + logit + logit**2 / 2
-
-    def hedgehog(q, k):
-        phi, psi = (np.exp([*z, *-z]) / np.exp([*z, *-z]).sum() for z in (q, k))
-        return phi @ psi
-
-    def rival(weigh, x, t):
-        z, total = x[: t + 1] if mode == "causal" else x, 0.0
-        for W_Q, W_K, W_V, W_O in zip(heads.W_Q, heads.W_K, heads.W_V, heads.W_O, strict=True):
-            w = np.array([weigh(x[t] @ W_Q, k) for k in z @ W_K])
-            total = total + w @ z @ W_V @ W_O / w.sum()
-        return total
-
-    by_token = None
     for suffix, X in sets.items():
         ends = [(x, t) for x in X for t in oracle.predicted(len(x), mode)]
         own, wanted = np.array([[*x[t], 1.0] for x, t in ends]), flat(given(X))
         if by_token is None:
             by_token = np.linalg.lstsq(own, wanted, rcond=None)[0]
-        found = {"fit": flat(result.layer(X)), "token_wise": own @ by_token}
-        for weigh in (taylor, hedgehog):
-            found[weigh.__name__] = np.array([rival(weigh, *each) for each in ends])
-        for name, each in found.items():
-            assert row[name + suffix] == pytest.approx(lost(wanted, each), rel=1e-6), name
+        for name, found in (("fit", flat(result.layer(X))), ("token_wise", own @ by_token)):
+            assert row[name + suffix] == pytest.approx(lost(wanted, found), rel=1e-6), name
 
 
 def test_what_can_be_exact_is():
@@ -290,39 +269,16 @@ def test_fitted_denominators_give_weights_that_sum_to_one():
     assert np.all(result.training[:-1, 0] <= 0.9 * result.training[:-1, 3])
 
 
-def test_modules_are_trained_and_large_logits_stay_finite():
-    X = torch.randn(12, 20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def test_modules_of_large_logits_are_finite_and_refuse_what_they_are_not():
+    X = np.random.default_rng(0).standard_normal((12, 20, 3))
     sharp = pa.SoftmaxAttention(400.0 * np.eye(3), np.eye(3), "causal")
-    module = pa.linearise(sharp, X.numpy(), n_features=4, window=3).to_torch()
-    module(X).square().sum().backward()
+    module = pa.linearise(sharp, X, n_features=4, window=3).to_torch()
+    module(torch.tensor(X)).square().sum().backward()
     assert all(torch.isfinite(each.grad).all() for each in module.parameters())
-    module = pa.linearise(some_layer(), X.numpy(), "linear", skip=False).to_torch()
-    adam, wanted = (
-        torch.optim.Adam(module.parameters(), 3e-3),
-        torch.tensor(some_layer()(X.numpy())),
-    )
-    losses = []
-    for _ in range(40):
-        adam.zero_grad()
-        losses.append((module(X) - wanted).square().mean())
-        losses[-1].backward()
-        adam.step()
-    assert losses[-1] < 0.95 * losses[0]
-    trained = pa.interop.from_torch(module, "full")(X.numpy())
-    np.testing.assert_allclose(trained, module(X).detach().numpy(), atol=1e-10)
     with pytest.raises(InvalidInput, match="mode"):
-        pa.interop.from_torch(module, "causal")
+        pa.interop.from_torch(module, "full")
     with pytest.raises(InvalidInput, match="shape"):
         module(torch.zeros(2, 3, 5))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", [None, 2])
-def test_no_training_of_the_same_map_gets_below_the_fit(window):
-    X, options = np.random.default_rng(0).standard_normal((12, 37, 3)), {"ridge": 1e-8}
-    given = some_layer("causal")
-    row = pa.linearise(given, X, n_features=4, window=window, adam=True, **options).table[-1]
-    assert row["fit_training"] / 1.05 <= row["adam_10_training"] < 0.9
 
 
 LAYER, X = some_layer(), ragged()
@@ -332,7 +288,6 @@ MISUSES = [
     ({"n_features": 0}, "n_features"), ({"denominator": "none"}, "denominator"),
     ({"maps": "linear", "denominator": "features"}, "denominator"), ({"window": 0}, "window"),
     ({"ridge": "loo"}, "ridge"), ({"ridge": -1.0}, "ridge"),
-    ({"adam": True, "denominator": "fitted"}, "adam"),
     ({"X_test": [np.ones((2, 5))]}, "X_test"), ({"X": [np.full((2, 3), np.nan)]}, "NaN"),
     ({"attention": pa.data.random_layer(3)}, "attention"),
     ({"attention": pa.interop.to_projections(pa.data.random_layer(3))}, "linear"),
