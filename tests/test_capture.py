@@ -219,6 +219,7 @@ UNDERSTOOD = [
     (FULL, "attention_mask", additive(REAL[:, None, None], -10_000.0), REAL),
     (FULL, "attention_mask", torch.tensor(attending(REAL)[:, [0, 0, 0]]), REAL),
     (FULL, "attn_mask", additive(attending(LEFT)[:, [0, 0]].reshape(12, 5, 5)), LEFT),
+    (pa.Form(), "key_padding_mask", torch.tensor(~REAL), REAL),
     (FULL, "head_mask", torch.ones(2), EVERY),
     (CAUSAL, "attention_mask", torch.tensor(attending(REAL, causal=True)), REAL),
     (CAUSAL, "attention_mask", additive(attending(LEFT, causal=True)).bfloat16(), LEFT),

@@ -62,6 +62,7 @@ def test_scores_are_those_that_are_printed(d, rank, bias):
 
 HALF = np.diag([1.0, 1.0, 0.0, 0.0])  # the coordinates 0 and 1
 MOVE = np.eye(4)[[2, 3, 0, 1]]  # 0 and 1 to 2 and 3
+TURN = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
 
 
 def test_planted_heads_copy_negate_or_do_neither():
@@ -69,6 +70,7 @@ def test_planted_heads_copy_negate_or_do_neither():
         (np.eye(4), 1.0), (-np.eye(4), -1.0), (HALF, 1.0), (np.diag([1.0, 1.0, 1.0, -1.0]), 0.5),
         (np.kron(np.eye(2), [[0.0, -1.0], [1.0, 0.0]]), 0.0),  # eigenvalues i and -i
         (HALF @ MOVE, np.nan),  # written where nothing is read: nilpotent
+        (TURN @ HALF @ MOVE @ TURN.T, np.nan),  # the same, but for rounding
         (np.zeros((4, 4)), np.nan), (np.diag(np.ones(3), 1), np.nan),
     ):  # fmt: skip
         found = circuits(pa.SoftmaxAttention(value, value))

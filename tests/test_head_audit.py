@@ -29,13 +29,13 @@ def layer(attn, mode="full", bias=False, n_outputs=2):
 
 
 def shares_by_order(A, V, query, key, train, test, mode):
-    """Shares (4,) of the variance of a head on ``train``, where it is fitted, and on ``test``.
+    """Shares (4,) of a head on ``train``, where it is fitted, and on ``test``, and their errors.
 
     query, key (D, r): by which coordinates queries and keys are seen
     """
     mean = np.concatenate(train).mean(axis=0)
     seen = [written_out(A, V, query, key, each, mean, mode) for each in (train, test)]
-    centre, found = seen[0][1].mean(axis=0), np.zeros((2, 4))
+    centre, found, errors = seen[0][1].mean(axis=0), np.zeros((2, 4)), np.zeros(4)
     for order in range(4):
         fit = None
         for side, (own, outputs, orders) in enumerate(seen):
@@ -44,9 +44,16 @@ def shares_by_order(A, V, query, key, train, test, mode):
             design = np.hstack([maps, *(each.reshape(outputs.size, -1) for each in pairs)])
             if fit is None:
                 fit = np.linalg.lstsq(design, outputs.ravel(), rcond=1e-12)[0]
-            missed = np.sum((outputs.ravel() - design @ fit) ** 2)
-            found[side, order] = 1.0 - missed / np.sum((outputs - centre) ** 2)
-    return found
+            missed = (outputs.ravel() - design @ fit).reshape(outputs.shape)
+            # Of each sequence, if all are equally long: these are drawn independently.
+            missed, total = (
+                np.sum(each.reshape(n, -1) ** 2, axis=1) if len(outputs) % n == 0 else each**2
+                for each, n in ((missed, len(test)), (outputs - centre, len(test)))
+            )
+            ratio = missed.sum() / total.sum()
+            error = np.sqrt(np.sum((missed - ratio * total) ** 2) * len(test) / (len(test) - 1))
+            found[side, order], errors[order] = 1.0 - ratio, error / total.sum()
+    return *found, errors
 
 
 def written_out(A, V, query, key, sequences, mean, mode):
@@ -77,9 +84,10 @@ def test_shares_are_those_of_features_written_out(mode):
     soft, every = layer(1.3 * some(2, 2), mode), np.eye(2)
     found = pa.audit(soft, X, X_test=others)
     by_hand = [soft.attn[0], soft.value[0], every, every]
-    training, shares = shares_by_order(*by_hand, X, others, mode)
+    training, shares, errors = shares_by_order(*by_hand, X, others, mode)
     np.testing.assert_allclose(found.training_shares[0], training, atol=1e-7)
     np.testing.assert_allclose(found.shares[0], shares, atol=1e-5)
+    np.testing.assert_allclose(found.errors[0], errors, atol=1e-5)
     by_hand[2] = every[:, :1]  # other features are seen to be others
     assert abs(shares_by_order(*by_hand, X, others, mode)[0] - training)[2] > 1e-3
     # A of rank one with biases and unequal lengths: keys have two directions, queries one.
@@ -97,7 +105,7 @@ def test_shares_are_those_of_features_written_out(mode):
     query, key = left[:, None], np.column_stack([right, offset])
     query[-1] = key[-1] = 0.0  # of a coordinate that is 1 nothing but constants
     wide = [[np.column_stack([x, np.ones(len(x))]) for x in each] for each in (X, others)]
-    training, shares = shares_by_order(soft.attn[0], soft.value[0], query, key, *wide, mode)
+    training, shares, _ = shares_by_order(soft.attn[0], soft.value[0], query, key, *wide, mode)
     np.testing.assert_allclose(found.training_shares[0], training, atol=1e-6)
     np.testing.assert_allclose(found.shares[0], shares, atol=1e-4)
 
