@@ -1,308 +1,311 @@
-"""audit: layers of every kind against an optimum that the solvers had no part in."""
-
-import json
-from importlib import import_module
+"""pa.audit with targets: layers of every kind beside the least risk that a layer can have."""
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
+import oracle
 import polyattn as pa
-from audit_tasks import NOISE, ragged, task
-from polyattn.cli.main import cli
+from oracle import EPS, MODES
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.report import make_page
-from polyattn.sequences import MODES
 
 
-@pytest.mark.parametrize("bias", [False, True])
+def task(mode="causal", n_sequences=120, bias=False, seed=0, noise=0.1):
+    """Sequences (N, 5, 3), noisy targets of a planted layer, and the layer."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_sequences, 5, 3))
+    attn, value = (
+        rng.standard_normal((2, 3 + bias, 3 + bias)),
+        rng.standard_normal((2, 3 + bias, 2)),
+    )
+    layer = pa.LinearAttention(attn, value, mode, bias)
+    return X, layer(X) + noise * rng.standard_normal(np.shape(layer(X))), layer
+
+
+def agree(one, other, rel=1e-7):
+    for name in ("risk", "optimal_risk", "gap", "distance", "output_distance", "optimal_output"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-12), name
+    assert one.certificate.verdict == other.certificate.verdict
+
+
+# ------------------------------------------------------------------ figures
+
+
+def written_out(layer, X, Y, form, contexts, weights):
+    """Figures, two norms of the distance, and doubt, all by features and the exact minimiser."""
+    rows, layer = np.concatenate(Y), oracle.fields_of_layer(layer)
+    exact = oracle.ExactFit.of(X, rows, form, 0.0, weights, contexts)
+    best, psi = oracle.numbers(exact.coef), oracle.numbers(exact.psi)
+    pairs = zip(X, contexts or [None] * len(X), strict=True)
+    outputs = np.concatenate([oracle.forward(layer, x, form, z) for x, z in pairs])
+    by_row = np.array([oracle.nearest(w) for w in exact.weights])
+
+    def mean_square(each):
+        return float(by_row @ np.sum(each**2, axis=1) / by_row.sum())
+
+    found = {
+        "risk": mean_square(rows - outputs), "optimal_risk": oracle.nearest(exact.risk),
+        "output_distance": mean_square(outputs - psi @ best) ** 0.5,
+        "optimal_output": mean_square(psi @ best) ** 0.5,
+    }  # fmt: skip
+    own = oracle.coefficients(layer, (X if contexts is None else contexts)[0].shape[1], form)
+    own = oracle.features_of(own, form)
+    # The part of the difference that rows of positive weight see: least as an array, or in ||T||.
+    sizes, distances = np.sqrt([oracle.nearest(size) for size in exact.sizes]), []
+    for units in (np.ones_like(sizes), sizes):
+        sigma, right = np.linalg.svd((psi / units)[by_row > 0], full_matrices=False)[1:]
+        right = right[: exact.rank]
+        seen = right.T @ (right @ (units[:, None] * (own - best))) / units[:, None]
+        distances.append(float(np.linalg.norm(seen)))
+    condition = sigma[0] / sigma[exact.rank - 1] if exact.rank else 1.0
+    size = 1 + np.linalg.norm(own) + np.linalg.norm(best)
+    return found, distances, 1e4 * EPS * condition * size * (1 + found["risk"])
+
+
+@given(oracle.forms(exact=True), oracle.sequences(exact=True), st.integers(0, 2**32 - 1))
+def test_figures_of_every_form_are_those_of_features_written_out(fields, X, seed):
+    """Of few rows too, of weights that are zero, and of coordinates that are."""
+    form, context = oracle.split_context(fields)
+    rng, contexts = np.random.default_rng(seed), oracle.contexts_for(X, form, context)
+    parts = oracle.random_layer(form, 3, context, n_heads=2, seed=seed)
+    layer = pa.LinearAttention(form=pa.Form(**form), n_dims=3, n_context_dims=context, **parts)
+    counts = [len(oracle.predicted(len(x), form["mode"])) for x in X]
+    Y = [rng.integers(-3, 4, size=(n, 2)).astype(float) for n in counts]
+    weights = np.append(rng.integers(0, 3, len(X) - 1), 1.0) if seed % 2 else None
+    wanted, (least, most), doubt = written_out(layer, X, Y, form, contexts, weights)
+    targets = np.concatenate(Y) if form["mode"] == "last" else Y
+    found = pa.audit(layer, X, targets, sample_weight=weights, context=contexts)
+    for name, value in wanted.items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-9, abs=doubt), name
+    assert least * (1 - 1e-7) - doubt <= found.distance <= most * (1 + 1e-7) + doubt
+    assert abs(found.optimal_risk - wanted["optimal_risk"]) <= found.rounding
+    assert found.rounding <= 1e-7 * (1 + wanted["risk"])
+    assert found.gap >= 0
+    assert abs(found.gap - (wanted["risk"] - wanted["optimal_risk"])) <= found.rounding
+    assert found.consistent
+    if found.optimal_norm and found.optimal_output:
+        assert found.relative_distance == found.distance / found.optimal_norm
+        assert found.relative_output_distance == found.output_distance / found.optimal_output
+    given = {"sample_weight": weights, "context": contexts}
+    best = pa.audit(pa.fit(X, targets, form=pa.Form(**form), **given), X, targets, **given)
+    assert best.outcome.name == "optimal"
+    assert best.distance <= doubt
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_the_true_layer_is_near_the_optimum(mode, bias):
-    X, Y, layer = task(mode, bias=bias, n_sequences=200)
-    report = pa.audit(layer, X, Y)
-    best = pa.fit(X, Y, mode, bias=bias)
-    assert report.risk == pytest.approx(np.mean(np.sum((Y - layer(X)) ** 2, axis=-1)))
-    assert report.optimal_risk == pytest.approx(best.risk, rel=1e-9)
-    assert report.gap == report.risk - report.optimal_risk > 0
-    assert report.distance == pytest.approx(np.linalg.norm(layer.coef - best.coef), rel=1e-8)
-    assert report.certificate.verdict == "identifiable"
-    assert report.certificate.lambda_min == pa.certify(X, mode, bias=bias).lambda_min
-    assert report.distance <= report.implied.distance < 10 * report.distance
-    assert report.consistent
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_bound_per_input_holds(mode):
-    X, Y, layer = task(mode)
-    new = np.random.default_rng(9).standard_normal((20, 5, 3))
-    report = pa.audit(layer, X, Y)
-    away = np.linalg.norm(layer(new) - pa.fit(X, Y, mode).predict(new), axis=-1)
-    bound = report.implied.bound(new)
+def test_what_the_gap_implies_holds(mode):
+    """No layer of this risk is farther away, in coefficients or on any input."""
+    X, Y, layer = task(mode, bias=mode == "full")
+    found, best = pa.audit(layer, X, Y), pa.fit(X, Y, mode, bias=mode == "full")
+    limit = np.sqrt(found.gap / pa.certify(X, mode, bias=mode == "full").lambda_min)
+    assert found.implied.distance == pytest.approx(limit, rel=1e-6)
+    assert found.distance <= limit < 10 * found.distance
+    new = np.random.default_rng(9).standard_normal((60, 5, 3))
+    away, bound = np.linalg.norm(layer(new) - best.predict(new), axis=-1), found.implied.bound(new)
     assert bound.shape == away.shape
     assert np.all(away <= 0.5 * bound)
     assert np.max(away / bound) > 0.05
 
 
-def test_an_exact_layer_is_optimal_up_to_rounding():
-    X, _, layer = task()
-    report = pa.audit(layer, X, layer(X))
-    assert report.gap <= report.rounding < 1e-20
-    assert report.distance < 1e-12
-    assert report.consistent
-    assert "optimal up to rounding" in report.sentence
-
-
-def test_an_optimum_is_never_better_than_the_optimum():
-    for seed in range(5):
-        X, Y, _ = task(seed=seed)
-        report = pa.audit(pa.fit(X, Y, "causal"), X, Y)
-        assert 0.0 <= report.gap <= report.rounding
-        assert report.consistent
-
-
-def test_the_smallest_integers_round_as_floats_do():
-    """-128 of int8 has no magnitude of its own type, and rounding is relative to magnitudes."""
-    X = np.random.default_rng(0).choice([-128, 3, 7], size=(60, 4, 2)).astype(np.int8)
-    layer = pa.data.random_layer(2, mode="last", random_state=0)
-    small, floats = (pa.audit(layer, tokens, layer(X)) for tokens in (X, X.astype(float)))
-    assert small.rounding == floats.rounding
-
-
-def test_an_unrelated_layer_is_far_away():
-    """Negative control."""
-    X, Y, layer = task()
-    own, other = pa.audit(layer, X, Y), pa.audit(task(seed=7)[2], X, Y)
-    assert other.gap > 1000 * own.gap
-    assert other.distance > 10 * own.distance
-    assert other.consistent
-    assert "It could be better by" in other.sentence
-
-
-def test_outputs_that_are_not_those_of_the_coefficients_are_noticed():
-    """Negative control of ``consistent``."""
-    X, Y, _ = task()
-    best = pa.fit(X, Y, "causal").layer
-
-    class Liar(pa.LinearAttention):
-        def __call__(self, tokens):
-            return best(tokens)
-
-    other = task(seed=7)[2]
-    report = pa.audit(Liar(other.attn, other.value, "causal"), X, Y)
-    assert report.gap <= report.rounding
-    assert report.distance > report.implied.distance
-    assert not report.consistent
-    assert "breaks the bound" in report.sentence
-    assert report.outcome.name == "inconsistent"
-    assert not report.outcome.ok
-    assert pa.audit(Liar(best.attn, best.value, "causal"), X, Y).consistent
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_awkward_data_raise_no_false_alarm(seed):
-    """Coordinates of different units, nearly dependent ones, weights, all levels of noise."""
-    rng = np.random.default_rng(seed)
-    mode, bias, noise = MODES[seed % 3], bool(rng.integers(2)), (0.0, 1e-12, 1e-6, 0.1)[seed % 4]
-    X = rng.standard_normal((rng.integers(5, 60), 4, 3)) * 10.0 ** rng.uniform(-3, 3, 3)
-    if seed % 2:
-        X[..., 2] = X[..., 0] + 10.0 ** rng.uniform(-6, 0) * X[..., 2]
-    width = 3 + bias
-    layer = pa.LinearAttention(
-        rng.standard_normal((2, width, width)), rng.standard_normal((2, width, 2)), mode, bias
-    )
-    Y = layer(X)
-    Y = Y + noise * np.std(Y) * rng.standard_normal(Y.shape)
-    weights = rng.uniform(size=len(X)) if seed % 3 else None
-    for audited in (layer, pa.fit(X, Y, mode, bias=bias, sample_weight=weights)):
-        report = pa.audit(audited, X, Y, sample_weight=weights)
-        assert report.gap >= 0.0
-        assert report.consistent
-
-
-def test_all_forms_of_a_layer_give_the_same_audit():
-    X, Y, _ = task()
-    fitted = pa.fit(X, Y, "causal", ridge=5.0)
-    estimator = pa.LinearAttentionRegressor("causal", ridge=5.0).fit(X, Y)
-    reports = [pa.audit(form, X, Y) for form in (fitted, fitted.layer, estimator)]
-    for report in reports:
-        assert report.risk == pytest.approx(fitted.risk)
-        assert report.gap == pytest.approx(reports[0].gap, rel=1e-6)
-        assert report.distance == pytest.approx(reports[0].distance, rel=1e-6)
-    assert reports[0].gap > 0
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_forms_of_sequences_do_not_matter(mode):
-    X, Y = ragged(mode)
-    layer = pa.data.random_layer(3, 2, 2, mode, random_state=4)
-    report, packed = (pa.audit(layer, form, Y) for form in (X, pa.SequenceBatch.from_sequences(X)))
-    assert report.risk == packed.risk
-    assert report.optimal_risk == pytest.approx(pa.fit(X, Y, mode).risk, rel=1e-9)
-
-
-def test_pieces_of_the_data_do_not_matter(monkeypatch):
-    X, Y, layer = task()
-    whole = pa.audit(layer, X, Y)
-    monkeypatch.setattr(import_module("polyattn.auditing.audit"), "CHUNK_TOKENS", 17)
-    assert pa.audit(layer, X, Y).risk == pytest.approx(whole.risk, rel=1e-13)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_weights_count_as_repetitions(mode):
-    X, Y, layer = task(mode, 80)
-    times = np.random.default_rng(2).integers(0, 3, len(X))
-    weighted = pa.audit(layer, X, Y, sample_weight=times)
-    repeated = pa.audit(layer, np.repeat(X, times, axis=0), np.repeat(Y, times, axis=0))
-    for name in ("risk", "optimal_risk", "gap", "distance"):
-        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-7)
-    assert weighted.certificate.verdict == repeated.certificate.verdict == "identifiable"
-    assert weighted.implied.distance == pytest.approx(repeated.implied.distance, rel=1e-6)
-    assert weighted.consistent
-
-
-def test_data_that_do_not_determine_the_layer_say_so():
-    X, Y, layer = task("last", 10)
-    report = pa.audit(layer, X, Y)
-    assert report.certificate.verdict == "not_identifiable"
-    assert report.implied.distance == np.inf
-    assert np.all(np.isinf(report.implied.bound(X)))
-    assert report.optimal_risk <= report.rounding
-    assert 0.01 < report.distance < np.linalg.norm(layer.coef - pa.fit(X, Y).coef)
-    assert report.consistent
-    assert "do not determine the rest of the layer" in report.sentence
-    few = pa.audit(layer, X, Y, sample_weight=np.ones(len(X)))
-    assert few.certificate.verdict == "not_identifiable"
-
-
-def test_a_domain_is_certified_on_its_own():
-    rng = np.random.default_rng(0)
-    X = rng.choice([-1.0, 1.0], size=(200, 4, 3))
-    layer = pa.data.random_layer(3, 2, mode="last")
-    Y = layer(X) + NOISE * rng.standard_normal((200, 2))
-    for weights in (None, np.ones(200)):
-        report = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
-        assert report.certificate.verdict == "identifiable"
-        # Coefficients that Boolean tokens do not show are not bounded.
-        assert report.implied.distance == np.inf
-        assert report.consistent
-        away = np.linalg.norm(layer(X) - pa.fit(X, Y).predict(X), axis=-1)
-        assert np.all(away <= 0.5 * report.implied.bound(X))
-        with pytest.raises(InvalidInput, match="boolean"):
-            pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
-
-
-def test_wide_tokens_are_audited_in_little_memory():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 4, 64)), rng.standard_normal((60, 1))
-    layer = pa.data.random_layer(64, 1, mode="last")
-    report = pa.audit(layer, X, Y)
-    assert report.certificate.verdict == "not_identifiable"
-    assert report.optimal_risk <= report.rounding
-    assert report.consistent
-
-
-def test_misuse_is_named():
-    X, Y, layer = task("causal")
-    bad = Y.copy()
-    bad[0, 0, 0] = np.nan
-    for call, message in [
-        (lambda: pa.audit(layer, X[..., :2], Y), "tokens of 3 coordinates; got 2"),
-        (lambda: pa.audit(layer, X, Y[..., :1]), "2 outputs; got 1"),
-        (lambda: pa.audit(layer, X, Y[:, 0]), "sequence 0 has 5 tokens in X but 2 targets"),
-        (lambda: pa.audit(task("last")[2], X, Y), "one target per sequence"),
-        (lambda: pa.audit(layer, X, bad), "NaN or infinity in 1"),
-        (lambda: pa.audit(layer, X, Y, mode="last"), "layer has mode 'causal'"),
-        (lambda: pa.audit(layer, X, Y, bias=True), "layer has bias False"),
-        (lambda: pa.audit(layer.__call__, X, Y, mode="first"), "mode must be one of"),
-        (lambda: pa.audit(layer, X, Y, domain="complex"), "domain must be one of"),
-        (lambda: pa.audit(layer, X, Y, sample_weight=np.zeros(len(X))), "zero everywhere"),
-        (lambda: pa.audit(layer, X, Y, sample_weight=[1.0]), "one weight per sequence"),
-    ]:
-        with pytest.raises(InvalidInput, match=message):
-            call()
-
-
-def test_what_is_no_layer_is_named():
-    X, Y, _ = task("last")
-    with pytest.raises(InvalidType, match=r"layer must be a LinearAttention.*got int"):
-        pa.audit(3, X, Y)
-    with pytest.raises(InvalidType, match="bias must be True or False"):
-        pa.audit(lambda x: x, X, Y, bias=1)
-    with pytest.raises(NotFittedError):
-        pa.audit(pa.LinearAttentionRegressor(), X, Y)
-    classifier = pa.LinearAttentionClassifier(ridge=1.0).fit(X, Y[:, 0] > 0)
-    with pytest.raises(InvalidType, match="takes a regressor"):
-        pa.audit(classifier, X, Y)
-    signs = np.where(Y[:, 0] > 0, 1.0, -1.0)
-    assert pa.audit(classifier.result_, X, signs).gap > 0
+# ------------------------------------------------------------------ outcomes
 
 
 def one_long_sequence(factor):
     """Noisy data in which the tokens of one sequence, and its target, are far larger."""
     rng = np.random.default_rng(7)
-    layer = pa.data.random_layer(3, mode="last", random_state=1)
-    X = rng.standard_normal((200, 5, 3))
-    X[0] *= factor
-    clean = layer(X)
-    noise = np.where(np.arange(200)[:, None] > 0, rng.standard_normal(clean.shape), 0.0)
-    return X, clean + noise, layer
-
-
-def test_rounding_that_hides_the_risk_leaves_it_undecided(tmp_path):
-    X, Y, layer = one_long_sequence(1e6)
-    found = pa.audit(layer, X, Y)
-    assert found.gap <= found.rounding
-    assert found.rounding > max(found.risk, found.optimal_risk)
-    assert found.outcome.name == "undecided"
-    assert "hides whether it is optimal" in found.sentence
-    assert "optimal up to rounding" not in found.sentence
-    page = make_page(found)
-    assert "undecided" in page.sections[0].body
-    assert "doubt" in page.sections[0].body
-    pa.save(layer, tmp_path / "layer.safetensors")
-    np.savez(tmp_path / "data.npz", X=X, Y=Y)
-    files = [str(tmp_path / name) for name in ("layer.safetensors", "data.npz")]
-    shown = CliRunner().invoke(cli, ["audit", *files])
-    assert (
-        shown.exit_code
-        == {"identifiable": 4, "undecided": 4, "not_identifiable": 3}[found.certificate.verdict]
+    layer, X = (
+        pa.data.random_layer(3, mode="last", random_state=1),
+        rng.standard_normal((200, 5, 3)),
     )
-    assert "undecided" in shown.output
-    printed = CliRunner().invoke(cli, ["audit", *files, "--json"])
-    assert json.loads(printed.stdout)["outcome"]["name"] == "undecided"
+    X[0] *= factor
+    noise = rng.standard_normal((200, 3))
+    noise[0] = 0.0
+    return X, layer(X) + noise, layer
 
 
-def test_directions_too_small_to_be_solved_for_leave_the_risk_undecided():
-    """The best that was found ignores them, so to be as good as that is not to be optimal."""
-    X, Y, _ = one_long_sequence(1e6)
-    Y[0] = 1.0
-    found = pa.audit(pa.fit(X, Y), X, Y)
-    assert found.certificate.identifiable
-    least = pa.audit(pa.fit(X[1:], Y[1:]), X[1:], Y[1:]).risk
-    assert found.optimal_risk > 1.2 * least + found.rounding
-    assert found.outcome.name == "undecided"
-    assert "that was found" in found.sentence
-
-
-def test_rounding_that_hides_nothing_leaves_the_outcome_decided():
-    """Negative control: the same data with a sequence of ordinary size, and an exact layer."""
+def test_outcomes_are_what_was_found():
     X, Y, layer = one_long_sequence(1.0)
-    assert pa.audit(layer, X, Y).outcome.name == "improvable"
-    assert pa.audit(pa.fit(X, Y), X, Y).outcome.name == "optimal"
-    assert pa.audit(layer, X, layer(X)).outcome.name == "optimal"
-    long, _, _ = one_long_sequence(1e6)
-    assert pa.audit(layer, long, layer(long)).outcome.name == "optimal"
-    assert pa.audit(lambda _: Y, X, Y, mode="last").outcome.name == "better"
+    large, far, _ = one_long_sequence(1e6)
+    near = np.where(np.arange(200)[:, None] > 0, far, 1.0)
+    best, planted = pa.fit(X, Y).layer, type("Liar", (pa.LinearAttention,), {})
+    planted.__call__ = lambda _, tokens: best(tokens)
+    for name, each, tokens, targets, outcome in (
+        ("an exact layer", layer, X, layer(X), "optimal"),
+        ("an exact layer on unlike sizes", layer, large, layer(large), "optimal"),
+        ("rounding that hides the risk", layer, large, far, "undecided"),
+        ("directions too small to be solved for", pa.fit(large, near), large, near, "undecided"),
+        ("no linear attention", lambda _: Y, X, Y, "better"),
+        ("zeros", layer, 0 * X, Y, "optimal"),
+        ("outputs of other coefficients", planted(layer.attn, layer.value), X, Y, "inconsistent"),
+        ("outputs of its coefficients", planted(best.attn, best.value), X, Y, "optimal"),
+    ):
+        found = pa.audit(each, tokens, targets)
+        assert found.outcome.name == outcome, (name, found.sentence)
+        assert found.outcome.ok == (outcome in {"optimal", "better"})
+        assert found.consistent == (outcome != "inconsistent")
+        if outcome == "better":
+            assert (found.risk, found.implied, found.gap) == (0.0, None, -found.optimal_risk)
+        if name == "zeros":
+            assert (found.distance, found.output_distance) == (0, 0)
+            assert found.relative_output_distance is None
 
 
-def test_the_distance_is_said_beside_the_size_of_the_coefficients():
-    X, Y, layer = task()
-    units = 2.0**-15
-    large = pa.audit(pa.fit(X * units, Y, "causal"), X * units, Y)
-    assert large.optimal_norm > 1e12
-    assert large.relative_distance == large.distance / large.optimal_norm < 1e-10
-    assert f"{large.relative_distance:.2g} times its norm" in large.sentence
-    plain = pa.audit(layer, X, Y)
-    assert pa.audit(layer.__call__, X, Y, mode="causal").relative_distance is None
-    assert plain.optimal_norm == pytest.approx(np.linalg.norm(pa.fit(X, Y, "causal").coef))
+def test_awkward_data_raise_no_false_alarm():
+    """Coordinates of different units, nearly dependent ones, weights, all levels of noise."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        mode, bias, noise = MODES[seed % 3], seed % 5 > 2, (0.0, 1e-12, 1e-6, 0.1)[seed % 4]
+        X = rng.standard_normal((rng.integers(5, 60), 4, 3)) * 10.0 ** rng.uniform(-3, 3, 3)
+        if seed % 2:
+            X[..., 2] = X[..., 0] + 10.0 ** rng.uniform(-6, 0) * X[..., 2]
+        layer = task(mode, 1, bias, seed)[2]
+        Y = np.asarray(layer(X))
+        Y = Y + noise * np.std(Y) * rng.standard_normal(Y.shape)
+        weights = rng.uniform(size=len(X)) if seed % 3 else None
+        for audited in (layer, pa.fit(X, Y, mode, bias=bias, sample_weight=weights)):
+            found = pa.audit(audited, X, Y, sample_weight=weights)
+            assert found.gap >= 0.0
+            assert found.consistent
+
+
+def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain():
+    rng, X = np.random.default_rng(0), task("last", 10)[0]
+    layer, wide = pa.data.random_layer(3, 2, mode="last"), rng.standard_normal((60, 4, 64))
+    of_wide = pa.data.random_layer(64, 1, mode="last")
+    for each, tokens, Y, weights in (
+        (layer, X, X[:, 0, :2], None), (layer, X, X[:, 0, :2], np.ones(10)),
+        (of_wide, wide, wide[:, 0, :1], None),
+    ):  # fmt: skip
+        found = pa.audit(each, tokens, Y, sample_weight=weights)
+        assert found.certificate.verdict == "not_identifiable"
+        assert found.implied.distance == np.inf
+        assert np.all(np.isinf(found.implied.bound(tokens)))
+        assert found.optimal_risk <= found.rounding
+    X, Y = rng.choice([-1.0, 1.0], size=(200, 4, 3)), rng.standard_normal((200, 2))
+    away = np.linalg.norm(layer(X) - pa.fit(X, Y).predict(X), axis=-1)
+    for weights in (None, np.ones(200)):
+        found = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
+        # Coefficients that Boolean tokens do not show are not bounded.
+        assert (found.certificate.verdict, found.implied.distance) == ("identifiable", np.inf)
+        assert np.all(away <= 0.5 * found.implied.bound(X))
+        with pytest.raises(InvalidInput, match="boolean"):
+            pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
+
+
+# ------------------------------------------------------------------ what moves answers, and how
+
+
+@given(st.sampled_from(MODES), st.integers(-30, 30), st.integers(-30, 30), st.integers(0, 99))
+def test_figures_have_the_units_of_the_data(mode, tokens, targets, seed):
+    X, Y, layer = task(mode, 40, seed=seed)
+    unit, of_y = np.ldexp(1.0, tokens), np.ldexp(1.0, targets)
+    scaled = pa.LinearAttention(layer.attn / unit**2, layer.value * of_y / unit, mode)
+    one, other = pa.audit(layer, X, Y), pa.audit(scaled, unit * X, of_y * Y)
+    assert one.outcome.name == other.outcome.name
+    for name, size in (
+        ("risk", of_y**2), ("optimal_risk", of_y**2), ("gap", of_y**2), ("rounding", of_y**2),
+        ("output_distance", of_y), ("distance", of_y / unit**3),
+    ):  # fmt: skip
+        assert getattr(other, name) / size == pytest.approx(getattr(one, name), rel=1e-6), name
+    # Of unlike units of coordinates the distance of outputs is what stays.
+    units = np.array([1e3, 1.0, 1e-3])
+    attn = layer.attn / units[:, None] / units
+    same = pa.audit(pa.LinearAttention(attn, layer.value / units[:, None], mode), X * units, Y)
+    assert same.relative_output_distance == pytest.approx(one.relative_output_distance, rel=1e-6)
+
+
+class Wrapped(torch.nn.Module):
+    """A module that nobody can read."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.dropout = inner, torch.nn.Dropout(0.5)
+
+    def forward(self, tokens):
+        return self.dropout(self.inner(tokens))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_ways_to_give_a_layer_and_data_are_one(mode):
+    X, Y, _ = task(mode, 50)
+    fitted = pa.fit(X, Y, mode, ridge=5.0)
+    known, layer = pa.audit(fitted, X, Y), fitted.layer
+    module, rng = pa.interop.to_torch(layer), np.random.default_rng(2)
+    for each in (layer, pa.LinearAttentionRegressor(mode, ridge=5.0).fit(X, Y), module):
+        agree(pa.audit(each, X, Y), known, 1e-6)
+    # Weights count as repetitions, order does not count.
+    times, order = rng.integers(0, 9, len(X)), rng.permutation(50)
+    weighted = pa.audit(layer, X[order], Y[order], sample_weight=times[order])
+    repeated = pa.audit(layer, np.repeat(X, times, axis=0), np.repeat(Y, times, axis=0))
+    agree(weighted, repeated)
+    assert weighted.implied.distance == pytest.approx(repeated.implied.distance, rel=1e-6)
+    # Black boxes, and modules, which run as they predict and stay as they were.
+    wrapped = Wrapped(module)
+    wrapped.inner.eval()
+    for each in (layer.__call__, wrapped, Wrapped(pa.interop.to_torch(layer)).float()):
+        box = pa.audit(each, X, Y, mode=mode)
+        assert (box.distance, box.relative_distance) == (None, None)
+        assert box.gap == pytest.approx(known.gap, rel=1e-3)
+    assert (wrapped.training, wrapped.dropout.training, wrapped.inner.training) == (1, 1, 0)
+    X = [x[:n] for x, n in zip(X, rng.integers(2, 6, 50), strict=True)]
+    Y = Y if mode == "last" else [y[: len(x)] for x, y in zip(X, Y, strict=True)]
+    found = pa.audit(layer, X, Y)
+    agree(pa.audit(layer, pa.SequenceBatch.from_sequences(X), Y), found)
+    assert pa.audit(wrapped, X, Y, mode=mode).risk == pytest.approx(found.risk, rel=1e-9)
+    # -128 of int8 has no magnitude of its own type, and rounding is relative to magnitudes.
+    small = rng.choice([-128, 3, 7], size=(60, 4, 3)).astype(np.int8)
+    one, other = (pa.audit(layer, tokens, layer(small)) for tokens in (small, small.astype(float)))
+    assert one.rounding == other.rounding
+
+
+def test_functions_see_arrays_or_lists_and_contexts_and_softmax_layers_say_what_they_are():
+    seen, rng = [], np.random.default_rng(21)
+
+    def zero(part, context=None):
+        seen.append((type(part), type(context)))
+        return np.zeros((len(part), 2))
+
+    X, Z = rng.standard_normal((2, 100, 4, 3))
+    pa.audit(zero, [x[: 1 + i % 4] for i, x in enumerate(X)], X[:, 0, :2])
+    pa.audit(zero, X, X[:, 0, :2], context=[z[: 1 + i % 4] for i, z in enumerate(Z)])
+    assert seen == [(list, type(None)), (np.ndarray, list)]
+    Y = np.einsum("nsa,nsb,nb->na", Z, Z, X[:, -1])
+    exact = pa.audit(lambda x, z: np.einsum("nsa,nsb,nb->na", z, z, x[:, -1]), X, Y, context=Z)
+    assert exact.outcome.name == "optimal"
+    soft = pa.data.random_softmax_layer(3, n_heads=2, mode="full", random_state=0)
+    found = pa.audit(soft, X, np.asarray(soft(X)))
+    assert (found.risk, found.outcome.name, found.certificate.mode) == (0.0, "better", "full")
+    ids = pa.SequenceBatch.from_ids(rng.integers(4, size=(80, 5)), 4)
+    one_hot = pa.fit(ids, Y[:80])
+    assert pa.audit(one_hot, ids, Y[:80]).outcome.name == "optimal"
+
+
+X, Y, LAYER = task("causal")
+LAST, OTHER = task("last"), {"X": task("last")[0], "Y": task("last")[1]}
+CLASSES = pa.LinearAttentionClassifier(ridge=1.0).fit(X, Y[:, 0, 0] > 0)
+MISUSES = [
+    ({"X": X[..., :2]}, "3 coordinates"), ({"Y": Y[..., :1]}, "2 outputs"),
+    ({"Y": Y[:, 0]}, "Y"), ({"layer": LAST[2]}, "target"), ({"Y": Y * np.nan}, "NaN"),
+    ({"mode": "last"}, "mode"), ({"bias": True}, "bias"), ({"form": pa.Form()}, "form"),
+    ({"layer": LAYER.__call__, "mode": "first"}, "mode"), ({"domain": "complex"}, "domain"),
+    ({"sample_weight": np.zeros(120)}, "sample_weight"), ({"sample_weight": [1.0]}, "weight"),
+    ({"X_test": X}, "X_test"), ({"layer": 3}, "layer.*int"), ({"layer": CLASSES}, "classifier"),
+    ({"layer": pa.fit(X, Y[:, 0, 0] > 0, loss="logistic", ridge=1.0)}, "log-loss"),
+    ({"layer": lambda _: np.zeros((7, 2)), **OTHER}, "outputs of the layer.*7"),
+    ({"layer": lambda _: np.zeros((120, 3)), **OTHER}, "outputs of the layer.*3"),
+    ({"layer": lambda _: np.full((120, 2), np.nan), **OTHER}, "outputs of the layer.*NaN"),
+    ({"layer": torch.nn.LSTM(3, 2, batch_first=True), **OTHER}, "tensor.*tuple"),
+    ({"layer": torch.nn.Flatten(0, 1), **OTHER}, r"tensor.*\(600, 3\)"),
+    ({"layer": torch.nn.Flatten(), "context": X, "mode": "causal"}, "context"),
+]  # fmt: skip
+
+
+def test_misuse_is_named():
+    for change, words in MISUSES:
+        with pytest.raises((InvalidInput, InvalidType), match=words):
+            pa.audit(**{"layer": LAYER, "X": X, "Y": Y} | change)
+    with pytest.raises(NotFittedError):
+        pa.audit(pa.LinearAttentionRegressor(), X, Y)

@@ -1,9 +1,6 @@
-"""pa.interop.capture: sums of what a module sees and says, while a model runs."""
-
-from __future__ import annotations
+"""pa.interop.capture: sums of what a module sees and says while a model runs, without padding."""
 
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,328 +9,303 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import polyattn as pa
-from polyattn.errors import InvalidInput
-from polyattn.interop import sequence_buffer
-from polyattn.interop.torch.calls import arguments_of
+from oracle import MODES
+from polyattn.errors import InvalidInput, InvalidType
 
-FULL = pa.Form(mode="full", bias=True)
-CAUSAL = pa.Form(mode="causal")
-LENGTHS = [5, 3, 2, 5, 1, 4]
-
-
-@pytest.fixture
-def tokens() -> torch.Tensor:
-    return torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
+FULL, CAUSAL = pa.Form(mode="full"), pa.Form(mode="causal")
+capture = pa.interop.capture
+X = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
+IDS = torch.arange(30).reshape(6, 5) % 7
+LENGTHS = np.array([5, 3, 2, 5, 1, 4])
+REAL = np.arange(5) < LENGTHS[:, None]  # (B, n), padding behind
+LEFT, EVERY = REAL[:, ::-1].copy(), np.ones_like(REAL)
 
 
-@pytest.fixture
-def attention() -> nn.MultiheadAttention:
-    torch.manual_seed(1)
-    return nn.MultiheadAttention(4, 2, batch_first=True).eval()
+class Module(nn.Module):
+    """Takes masks and other things of any name, and does not look at them."""
+
+    def forward(self, x=None, **others):
+        found = others.get("hidden_states") if x is None else x
+        return {"other": 0, "last_hidden_state": 2 * found[..., :2]}
 
 
-class Shared(nn.Module):
-    """A model that calls one layer three times, as ALBERT does."""
+class Around(nn.Module):
+    """A model that is given masks, and calls a layer three times, as ALBERT does."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self):
         super().__init__()
-        self.layer = layer
+        self.layer, self.flat, self.unused = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor, attention_mask: Any = None) -> torch.Tensor:
-        del attention_mask
-        for _ in range(3):
-            x = self.layer(x)
-        return x
-
-
-def real(tensor: torch.Tensor, lengths: list[int]) -> list[np.ndarray]:
-    return [each[:n].detach().double().numpy() for each, n in zip(tensor, lengths, strict=True)]
+    def forward(self, ids, **_masks):
+        x = torch.sin(ids[..., None] * torch.arange(1.0, 5.0))
+        self.flat(x.reshape(-1, 4))
+        return self.layer(self.layer(self.layer(x)))
 
 
-def expected(form: pa.Form, X: torch.Tensor, Y: torch.Tensor, lengths: list[int]) -> pa.Moments:
-    outputs: Any = real(Y, lengths)
-    if form.mode == "last":
-        outputs = np.stack([each[-1] for each in outputs])
-    return pa.Moments(X.shape[-1], Y.shape[-1], form=form).update(real(X, lengths), outputs)
+def module_of(forward):
+    return type("Of", (nn.Module,), {"forward": lambda _, x: forward(x)})()
 
 
-@pytest.mark.parametrize("mode", ["full", "causal", "last"])
-def test_sums_are_those_of_the_sequences_in_memory(
-    mode: str, attention: nn.MultiheadAttention, tokens: torch.Tensor
-) -> None:
-    form = pa.Form(mode=mode, bias=True)
-    table = torch.ones(5, 5, dtype=torch.bool).triu(1) if mode == "causal" else None
-    with pa.interop.capture(attention, form) as sums:
-        Y = attention(tokens, tokens, tokens, attn_mask=table)[0]
-    assert type(sums) is pa.Moments
-    assert sums == expected(form, tokens, Y, 6 * [5])
+def sums_of(form, tokens, outputs, real=None):
+    real = np.ones(tokens.shape[:2], dtype=bool) if real is None else real
+    seen = [
+        [x[kept].detach().double().numpy() for x, kept in zip(each, real, strict=True)]
+        for each in (tokens, outputs)
+    ]
+    Y = np.stack([y[-1] for y in seen[1]]) if form.mode == "last" else seen[1]
+    return pa.Moments(tokens.shape[-1], outputs.shape[-1], form=form).update(seen[0], Y)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
-def test_fit_from_sums_of_many_portions_is_that_of_all_data(
-    scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequence_buffer, "PORTION_NUMBERS", 500)
-    task = pa.data.planted(400, 6, 3, n_heads=2, n_outputs=2, mode="causal", random_state=0)
-    module = pa.interop.to_torch(task.layer)
-    X = scale * torch.tensor(np.asarray(task.X))
-    with pa.interop.capture(module, CAUSAL) as sums:
-        for batch in X.split(37):
-            module(batch)
-    Y = module(X).detach().numpy()
-    whole = pa.Moments(3, 2, form=CAUSAL).update(X.numpy(), Y)
-    assert sums.n_sequences == whole.n_sequences == 400
-    np.testing.assert_allclose(sums.gram, whole.gram, rtol=1e-12, atol=1e-13 * whole.gram.max())
-    mine, theirs = pa.fit(statistics=sums), pa.fit(statistics=whole)
-    size = np.abs(theirs.coef).max()
-    np.testing.assert_allclose(mine.coef, theirs.coef, rtol=0, atol=1e-12 * size)
-    in_memory = pa.fit(X.numpy(), Y, form=CAUSAL)
-    np.testing.assert_allclose(mine.coef, in_memory.coef, rtol=0, atol=1e-9 * size)
-    assert pa.certify(statistics=sums).outcome.ok
-
-
-@pytest.mark.parametrize("into", ["triangular", "source"])
-def test_other_things_are_fed(into: str) -> None:
-    task = pa.data.planted(200, 5, 3, mode="full", random_state=1)
-    module = pa.interop.to_torch(task.layer)
-    form = pa.Form(mode="full")
-    X = torch.tensor(np.asarray(task.X))
-    with pa.interop.capture(module, form, into=into) as fed:
-        for batch in X.split(50):
-            module(batch)
-    result = pa.fit(fed, form=form) if into == "source" else pa.fit(statistics=fed)
-    assert pa.same_function(result.layer, task.layer, tolerance=1e-8)
-
-
-def test_a_source_is_that_of_the_list_of_pairs(
-    attention: nn.MultiheadAttention, tokens: torch.Tensor
-) -> None:
-    with pa.interop.capture(attention, FULL, into="source") as source:
-        Y = attention(tokens, tokens, tokens)[0]
-    pairs = pa.scan([(tokens.double().numpy(), Y.detach().double().numpy())])
-    assert (source.n_dims, source.n_outputs) == (4, 4)
-    mine = pa.Moments(4, 4, form=FULL).update(source)
-    assert mine == pa.Moments(4, 4, form=FULL).update(pairs)
-
-
-def test_any_object_with_update_is_fed(
-    attention: nn.MultiheadAttention, tokens: torch.Tensor
-) -> None:
-    class Kept:
-        def __init__(self) -> None:
-            self.pairs: list[Any] = []
-
-        def update(self, X: Any, Y: Any) -> None:
-            self.pairs.append((X, Y))
-
-    with pa.interop.capture(attention, FULL, into=Kept()) as kept:
-        Y = attention(tokens, tokens, tokens)[0]
-    ((X, found),) = kept.pairs
-    assert X.dtype == found.dtype == np.float64
-    np.testing.assert_array_equal(X, tokens.numpy())
-    np.testing.assert_array_equal(found, Y.detach().numpy())
-
-
-def test_sums_go_on_merge_and_are_saved(
-    attention: nn.MultiheadAttention, tokens: torch.Tensor, tmp_path: Any
-) -> None:
-    first, second = tokens[:2], tokens[2:]
-    with pa.interop.capture(attention, FULL) as sums:
-        attention(first, first, first)
-    with pa.interop.capture(attention, FULL) as others:
-        attention(second, second, second)
-    merged = sums + others
-    sums.save(tmp_path / "sums.safetensors")
-    loaded = pa.Moments.load(tmp_path / "sums.safetensors")
-    with pa.interop.capture(attention, FULL, into=loaded) as same:
-        attention(second, second, second)
-    assert same is loaded
-    assert loaded.n_sequences == merged.n_sequences == 6
-    np.testing.assert_allclose(loaded.gram, merged.gram, rtol=1e-14, atol=1e-13)
-
-
-def test_gradients_and_forward_passes_are_as_without(
-    attention: nn.MultiheadAttention, tokens: torch.Tensor
-) -> None:
-    def run() -> tuple[torch.Tensor, torch.Tensor | None]:
-        attention.zero_grad()
-        outputs = attention(tokens, tokens, tokens)[0]
-        outputs.square().sum().backward()
-        return outputs, attention.in_proj_weight.grad
-
-    plain, gradient = run()
-    assert gradient is not None
-    gradient = gradient.clone()
-    with pa.interop.capture(attention, FULL):
-        captured, other = run()
-    assert other is not None
-    assert torch.equal(plain, captured)
-    assert torch.equal(gradient, other)
-
-
-def test_batches_may_come_second(tokens: torch.Tensor) -> None:
+def attention(**options):
     torch.manual_seed(1)
-    module = nn.MultiheadAttention(4, 2)
-    turned = tokens.transpose(0, 1)
-    with pa.interop.capture(module, FULL) as sums:
-        Y = module(turned, turned, turned)[0]
-    assert sums == expected(FULL, tokens, Y.transpose(0, 1), 6 * [5])
-    linear = nn.Linear(4, 4)
-    with pa.interop.capture(linear, FULL, batch_first=False) as sums:
-        Y = linear(turned)
-    assert sums == expected(FULL, tokens, Y.transpose(0, 1), 6 * [5])
+    return nn.MultiheadAttention(4, 2, **options)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_numbers_of_all_types_are_taken_as_they_are(
-    dtype: torch.dtype, tokens: torch.Tensor
-) -> None:
-    module = nn.Linear(4, 2).to(dtype)
-    X = tokens.to(dtype, copy=True)
-    with pa.interop.capture(module, CAUSAL) as sums:
-        Y = module(X)
-        X.zero_()  # what comes later changes nothing
-    assert sums == expected(CAUSAL, tokens.to(dtype), Y, 6 * [5])
+# ------------------------------------------------------------------ sums
 
 
-def test_one_sequence_without_an_axis_for_sequences(tokens: torch.Tensor) -> None:
-    module = nn.Linear(4, 1)
-    with pa.interop.capture(module, CAUSAL) as sums:
-        Y = module(tokens[0])
-        module(tokens[1][:1])
-    both = torch.stack([tokens[0], tokens[1]])
-    outputs = torch.stack([Y, module(tokens[1])])
-    assert sums == expected(CAUSAL, both, outputs, [5, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_sums_are_those_of_the_sequences_in_memory_and_passes_stay_as_they_are(mode):
+    form, module = pa.Form(mode=mode, bias=True), attention(batch_first=True).eval()
+    table = torch.ones(5, 5, dtype=torch.bool).triu(1) if mode == "causal" else None
+    kept = type("Kept", (list,), {"update": lambda self, *pair: self.append(pair)})()
+
+    def run(tokens=X):
+        module.zero_grad()
+        outputs = module(tokens, tokens, tokens, attn_mask=table)[0]
+        outputs.square().sum().backward()
+        return outputs, module.in_proj_weight.grad.clone()
+
+    def captured(tokens=X, into="moments"):
+        with capture(module, form, into=into) as fed:
+            found = run(tokens)
+        assert all(map(torch.equal, found, run(tokens)))
+        return fed
+
+    wanted, sums = sums_of(form, X, run()[0]), captured()
+    assert (type(sums), sums) == (pa.Moments, wanted)
+    fit = pa.fit(statistics=wanted, ridge=1.0).coef
+    triangular, source = captured(into="triangular"), captured(into="source")
+    for found in (pa.fit(statistics=triangular, ridge=1.0), pa.fit(source, form=form, ridge=1.0)):
+        np.testing.assert_allclose(found.coef, fit, atol=1e-9)
+    assert captured(into=kept) is kept
+    assert kept[0][0].dtype == kept[0][1].dtype == np.float64
+    # Sums go on where others ended, and merge.
+    first, second = captured(X[:2]), captured(X[2:])
+    both = first + second
+    assert captured(X[2:], into=first) is first
+    for each in (first, both):
+        assert each.n_sequences == 6
+        np.testing.assert_allclose(each.gram, wanted.gram, rtol=1e-6, atol=1e-9)
 
 
-def test_a_module_may_overwrite_its_tokens(tokens: torch.Tensor) -> None:
-    class Adds(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.add_(1.0)
-
-    before = tokens.clone()
-    module = Adds()
-    with pa.interop.capture(module, CAUSAL) as sums:
-        after = module(tokens)
-    assert sums == expected(CAUSAL, before, after, 6 * [5])
+def test_a_fit_of_many_portions_is_that_of_all_data():
+    task = pa.data.planted(4000, 60, 3, n_heads=2, n_outputs=2, mode="full", random_state=0)
+    module, tokens = pa.interop.to_torch(task.layer), 1e5 * torch.tensor(np.asarray(task.X))
+    with torch.no_grad(), capture(module, FULL) as sums:
+        outputs = torch.cat([module(batch) for batch in tokens.split(370)]).numpy()
+    assert sums.n_sequences == 4000
+    wanted, found = pa.fit(tokens.numpy(), outputs, form=FULL).coef, pa.fit(statistics=sums).coef
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8 * np.abs(wanted).max())
 
 
-def test_repeated_calls_of_a_backward_pass_do_not_count(tokens: torch.Tensor) -> None:
-    module = nn.Linear(4, 4)
-    with pa.interop.capture(module, CAUSAL) as sums:
-        checkpoint(module, tokens, use_reentrant=False).sum().backward()
+def test_tokens_are_found_and_taken_as_they_were():
+    """Batches second, one sequence alone, overwritten tokens, names, number types, repeats."""
+    turned, linear = X.transpose(0, 1), nn.Linear(4, 4)
+    for module, options in ((attention(), {}), (linear, {"batch_first": False})):
+        with capture(module, FULL, **options) as sums:
+            Y = module(turned, turned, turned)[0] if not options else module(turned)
+        assert sums == sums_of(FULL, X, Y.transpose(0, 1))
+    with capture(linear, CAUSAL) as sums:
+        Y = linear(X[0])
+        linear(X[0][:1])
+    assert sums == sums_of(CAUSAL, X[[0, 0]], Y[None][[0, 0]], np.arange(5) < [[5], [1]])
+    with capture(module := module_of(lambda x: x.add_(1.0)), CAUSAL) as sums:
+        module(given := X.clone())
+        given.zero_()
+    assert sums == sums_of(CAUSAL, X, X + 1.0)
+    with capture(module := Module(), CAUSAL) as sums:
+        module(mine=X[..., :1], hidden_states=X)
+    assert sums == sums_of(CAUSAL, X, 2 * X[..., :2])
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        with capture(module := nn.Linear(4, 2).to(dtype), CAUSAL) as sums:
+            Y = module(X.to(dtype))
+        assert sums == sums_of(CAUSAL, X.to(dtype), Y)
+    with capture(linear, CAUSAL) as sums:
+        checkpoint(linear, X, use_reentrant=False).sum().backward()
     assert sums.n_sequences == 6
+    with capture(pooled := module_of(lambda x: x.mean(dim=1)), pa.Form()) as sums:
+        pooled(X)
+    np.testing.assert_allclose(sums.cross, sums_of(pa.Form(), X, pooled(X)[:, None] + 0 * X).cross)
 
 
-def test_calls_of_a_shared_layer(tokens: torch.Tensor) -> None:
-    model = Shared(nn.Linear(4, 4))
-    with torch.no_grad(), pa.interop.capture(model, CAUSAL, name="layer") as every:
-        model(tokens)
-        model(tokens)
-    assert every.n_sequences == 36
-    with torch.no_grad(), pa.interop.capture(model, CAUSAL, name="layer", calls=2) as third:
-        model(tokens)
-        model(tokens)
-    inputs = model.layer(model.layer(tokens))
-    twice = torch.cat([inputs, inputs])
-    assert third == expected(CAUSAL, twice, model.layer(twice), 12 * [5])
-    with (
-        pytest.raises(InvalidInput, match=r"called 3 times.* no call 3"),
-        pa.interop.capture(model, CAUSAL, name="layer", calls=[1, 3]),
-    ):
-        model(tokens)
+def test_calls_of_a_shared_layer_and_masks_of_the_model():
+    model, x = Around(), torch.sin(IDS[..., None] * torch.arange(1.0, 5.0))
+    with torch.no_grad(), capture(model, CAUSAL, name="layer") as every:
+        model(IDS)
+        model(IDS, attention_mask=torch.tensor(REAL))
+        model.layer(torch.randn(2, 5, 4))
+    assert every.n_rows == 3 * (30 + LENGTHS.sum()) + 10
+    with torch.no_grad(), capture(model, CAUSAL, name="layer", calls=2) as third:
+        model(IDS)
+    inputs = model.layer(model.layer(x))
+    assert third == sums_of(CAUSAL, inputs, model.layer(inputs))
+    for words, options, call in (
+        ("3 times", {"name": "layer", "calls": [1, 3]}, {}), ("unused", {"name": "unused"}, {}),
+        ("sequences begin", {"name": "flat"}, {}),
+        ("decode", {"name": "layer"}, {"decoder_input_ids": IDS}),
+        (r"\(6, 7\)", {"name": "layer"}, {"attention_mask": torch.ones(6, 7)}),
+        ("real token", {"name": "layer", "lengths": lambda z: np.zeros(len(z), int)}, {}),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=words), capture(model, CAUSAL, **options):
+            model(IDS, **call)
 
 
-def test_memory_does_not_grow_with_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence_buffer, "PORTION_NUMBERS", 1 << 14)
-    module = nn.Linear(6, 2)
-
-    def peak(n_batches: int, keep: bool = False) -> int:
-        generator = torch.Generator().manual_seed(0)
-        kept: list[Any] = []
-        tracemalloc.start()
-        with torch.no_grad(), pa.interop.capture(module, pa.Form()) as sums:
-            for _ in range(n_batches):
-                X = torch.randn(16, 32, 6, generator=generator)
-                kept += [X.numpy().copy()] * keep
-                module(X)
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert sums.n_sequences == 16 * n_batches
-        return found
-
-    peak(2)
-    small = peak(20)
-    assert peak(200) < 1.1 * small
-    # The measurement notices what is kept.
-    assert peak(200, keep=True) > 2 * small
-
-
-def test_a_module_that_is_never_called_is_an_error(tokens: torch.Tensor) -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    with (
-        pytest.raises(InvalidInput, match=r"1 \(Linear\) was not called"),
-        pa.interop.capture(model, CAUSAL, name="1") as sums,
-    ):
-        model[0](tokens)
-    assert sums.n_rows == 0
-    assert "nothing added yet" in repr(sums)
-    with pytest.raises(InvalidInput, match="empty"):
-        pa.fit(statistics=sums)
-    with pytest.raises(AttributeError, match="first update"):
-        _ = sums.gram
-    with (
-        pytest.raises(InvalidInput, match="no sequence with a real token"),
-        pa.interop.capture(model, CAUSAL, lengths=lambda X: np.zeros(len(X), int)),
-    ):
-        model(tokens)
-
-
-def test_hooks_are_gone_whatever_happened(tokens: torch.Tensor) -> None:
-    model = Shared(nn.Linear(4, 4))
-    with pytest.raises(KeyError), pa.interop.capture(model, CAUSAL, name="layer") as sums:
-        {}[model(tokens)]
+def test_hooks_are_gone_whatever_happened_and_errors_name_the_module():
+    model, name = Around(), {"name": "layer"}
+    with pytest.raises(KeyError), capture(model, CAUSAL, **name) as sums:
+        {}[model(IDS)]
+    with pytest.raises(InvalidInput, match=r"layer \(Linear\)"), capture(model, CAUSAL, **name):
+        model(IDS * np.nan)
+    failing = {"lengths": lambda _: 1 / 0}
+    with pytest.raises(ZeroDivisionError) as error, capture(model, CAUSAL, **name, **failing):
+        model(IDS)
+    assert "layer (Linear)" in error.value.__notes__[0]
+    model(IDS)
     assert sums.n_sequences == 18
-    with pytest.raises(InvalidInput, match="NaN"), pa.interop.capture(model, CAUSAL, name="layer"):
-        model(tokens * np.nan)
     for each in (model, model.layer):
         assert not each._forward_hooks
         assert not each._forward_pre_hooks
 
 
-def test_errors_name_the_module(tokens: torch.Tensor) -> None:
-    model = Shared(nn.Linear(4, 4))
-    with (
-        pytest.raises(InvalidInput, match=r"while capturing layer \(Linear\): its tokens hold"),
-        pa.interop.capture(model, CAUSAL, name="layer"),
-    ):
-        model(tokens / 0)
+@pytest.mark.slow
+def test_memory_does_not_grow_with_tokens():
+    module, form = nn.Linear(60, 20), pa.Form(query=[0], key=[0], value=[0])
 
-    def failing(_X: Any) -> Any:
-        raise ZeroDivisionError
+    def peak(n_batches):
+        tracemalloc.start()
+        with torch.no_grad(), capture(module, form):
+            for _ in range(n_batches):
+                module(torch.randn(16, 128, 60))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
 
-    with (
-        pytest.raises(ZeroDivisionError) as caught,
-        pa.interop.capture(model, CAUSAL, name="layer", lengths=failing),
-    ):
-        model(tokens)
-    assert caught.value.__notes__ == ["while capturing layer (Linear)"]
+    peak(10)
+    assert peak(200) < 1.1 * peak(20)
 
 
-def test_arguments_are_found_by_their_names(tokens: torch.Tensor) -> None:
-    class Named(nn.Module):
-        def forward(self, first: Any = None, *rest: Any, hidden: Any = None, **more: Any) -> Any:
-            return first, rest, hidden, more
+# ------------------------------------------------------------------ padding
 
-    module = Named()
-    given = arguments_of(module, (1, 2, 3), {"hidden": 4, "x": 5})
-    assert given == {"first": 1, "rest[0]": 2, "rest[1]": 3, "hidden": 4, "x": 5}
 
-    class ByName(nn.Module):
-        def forward(self, **named: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"other": named["mine"], "last_hidden_state": 2 * named["hidden_states"]}
+def additive(allowed, lowest=-3e38):
+    return torch.where(torch.tensor(allowed), 0.0, lowest)
 
-    by_name = ByName()
-    with pa.interop.capture(by_name, CAUSAL) as sums:
-        by_name(mine=tokens[..., :1], hidden_states=tokens)
-    assert sums == expected(CAUSAL, tokens, 2 * tokens, 6 * [5])
+
+def attending(real, causal=False):
+    """Who attends to whom, (B, 1, n, n)."""
+    return (real[:, None, :] & (np.tril(np.ones((5, 5), bool)) | (not causal)))[:, None]
+
+
+NOBODY = ~attending(LEFT, causal=True).any(axis=-1, keepdims=True)  # attends to everything, then
+UNDERSTOOD = [
+    (FULL, "key_padding_mask", torch.tensor(~REAL), REAL),
+    (FULL, "key_padding_mask", additive(REAL, -np.inf), REAL),
+    (FULL, "src_key_padding_mask", torch.tensor(~LEFT), LEFT),
+    (FULL, "attention_mask", torch.tensor(REAL), REAL),
+    (FULL, "attention_mask", torch.tensor(LEFT.astype(np.int64)), LEFT),
+    (FULL, "attention_mask", torch.tensor(REAL.astype(np.float32)), REAL),
+    (FULL, "attention_mask", additive(REAL), REAL),
+    (FULL, "attention_mask", additive(REAL[:, None, None], -10_000.0), REAL),
+    (FULL, "attention_mask", torch.tensor(attending(REAL)[:, [0, 0, 0]]), REAL),
+    (FULL, "attn_mask", additive(attending(LEFT)[:, [0, 0]].reshape(12, 5, 5)), LEFT),
+    (pa.Form(), "key_padding_mask", torch.tensor(~REAL), REAL),
+    (FULL, "head_mask", torch.ones(2), EVERY),
+    (CAUSAL, "attention_mask", torch.tensor(attending(REAL, causal=True)), REAL),
+    (CAUSAL, "attention_mask", additive(attending(LEFT, causal=True)).bfloat16(), LEFT),
+    (CAUSAL, "attention_mask", torch.tensor(attending(LEFT, causal=True) | NOBODY), LEFT),
+    (CAUSAL, "attention_mask", torch.tensor(attending(REAL[:1], causal=True)), EVERY),
+]  # fmt: skip
+
+
+def test_masks_that_are_understood_leave_padding_out():
+    module = Module()
+    for form, name, mask, real in UNDERSTOOD:
+        # What stands in padding may be anything.
+        dirty = torch.where(torch.tensor(real)[..., None], X, torch.nan)
+        with capture(module, form) as sums:
+            module(dirty, **{name: mask})
+        assert sums == sums_of(form, X, 2 * X[..., :2], real), (name, mask)
+        if form == CAUSAL:
+            with pytest.raises(InvalidInput, match="causal"), capture(module, FULL):
+                module(X, attention_mask=mask)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    call = {"mask": nn.Transformer.generate_square_subsequent_mask(5)}
+    call["src_key_padding_mask"] = additive(REAL, -np.inf)
+    for name in ("layers.0", "layers.1.self_attn"):
+        with capture(model, CAUSAL, name=name) as sums:
+            model(X, **call)
+        assert (sums.n_sequences, sums.n_rows) == (6, LENGTHS.sum())
+
+
+AHEAD = np.subtract.outer(np.arange(5), np.arange(5))
+WINDOW = np.broadcast_to((AHEAD >= 0) & (AHEAD < 3), (6, 1, 5, 5)).copy()
+DOCUMENT = np.array([0, 0, 0, 1, 1])  # two in each row, that do not see each other
+PACKED = np.broadcast_to(DOCUMENT[:, None] == DOCUMENT, (6, 1, 5, 5)).copy()
+OF_HEADS = np.concatenate([attending(REAL), attending(EVERY)], axis=1)
+UNCLEAR = [
+    ("attention_mask", torch.tensor(WINDOW), "others"),
+    ("attention_mask", torch.tensor(PACKED), "others"),
+    ("attention_mask", torch.tensor(OF_HEADS), "head to head"),
+    ("attention_mask", torch.arange(30).reshape(6, 5), "0 and 1"),
+    ("attention_mask", torch.rand(6, 1, 5, 5), "infinity"),
+    ("attention_mask", torch.ones(6, 7, dtype=torch.int64), r"\(6, 7\)"),
+    ("attention_mask", torch.ones(4, 1, 5, 5, dtype=torch.bool), r"\(4, 1, 5, 5\)"),
+    ("attention_mask", torch.ones(6, 1, 3, 5, dtype=torch.bool), r"\(6, 1, 3, 5\)"),
+    ("attention_mask", torch.tensor([[1, 0, 1, 1, 0]] * 6), "middle"),
+    ("attention_mask", "causal", "str"),
+    ("key_padding_mask", torch.ones(5, 6), r"\(5, 6\)"),
+    ("key_padding_mask", torch.ones(6, 5, dtype=torch.int64), "int64"),
+    ("mask", torch.ones(5, 5), "mask"),
+    ("padding_mask", torch.ones(6, 5, dtype=torch.bool), "padding_mask"),
+]  # fmt: skip
+
+
+def test_masks_that_are_not_understood_are_refused_and_lengths_say_it_instead():
+    module, refused = Module(), "while capturing Module.*"
+    for name, mask, words in UNCLEAR:
+        with pytest.raises(InvalidInput, match=refused + words), capture(module, FULL):
+            module(X, **{name: mask})
+        with capture(module, FULL, lengths=lambda _: LENGTHS) as sums:
+            module(X, **{name: mask})
+        assert sums == sums_of(FULL, X, 2 * X[..., :2], REAL)
+    for lengths in ([5] * 5, [6] + [1] * 5, [-1] + [1] * 5, [1.5] * 6, None):
+        given = {"lengths": lambda _, each=lengths: each}
+        with pytest.raises(InvalidInput, match="lengths"), capture(module, FULL, **given):
+            module(X)
+
+
+def test_what_is_no_self_attention_of_whole_sequences_is_refused():
+    module, own = Module(), attention(batch_first=True)
+    for words, each, given, named in (
+        ("key", own, (X, X + 1, X + 1), {}), ("mode 'full'", own, (X, X, X), {}),
+        ("encoder_hidden_states", module, (X,), {"encoder_hidden_states": X}),
+        ("past_key_values", module, (X,), {"past_key_values": (X,)}),
+        ("causal", module, (X,), {"is_causal": True}),
+        ("int64", nn.Identity(), (IDS,), {}), ("tensor", nn.Identity(), (None,), {}),
+        (r"\(6, 5, 4, 1\)", nn.Identity(), (X[..., None],), {}),
+        ("one for each token", nn.Flatten(), (X,), {}),
+    ):  # fmt: skip
+        form = CAUSAL if "mode" in words else FULL
+        with pytest.raises((InvalidInput, InvalidType), match=words), capture(each, form):
+            each(*given, **named)
+    for arguments, words in (
+        ({"name": "layer.7"}, "layer.7.*layer"), ({"into": "means"}, "into"), ({"into": 3}, "into"),
+        ({"into": pa.Moments(3, 2)}, "into"), ({"lengths": [3, 4]}, "lengths"),
+        ({"calls": 1}, "calls"), ({"calls": [], "name": "layer"}, "calls"),
+        ({"calls": -1, "name": "layer"}, "calls"), ({"batch_first": 1}, "batch_first"),
+        ({"module": len}, "module"), ({"form": "full"}, "form"),
+    ):  # fmt: skip
+        with pytest.raises((InvalidInput, InvalidType), match=words):
+            capture(**{"module": Around(), "form": FULL} | arguments)
