@@ -318,15 +318,16 @@ def test_products_with_a_matrix_that_lose_digits_prove_nothing():
 
 def test_a_layer_whose_outputs_are_not_those_of_its_coefficients_is_inconsistent():
     """Was: it could be called optimal."""
+    best, other = pa.fit(X, NOISY).layer, pa.data.random_layer(2, mode="last", random_state=7)
 
     class Lying(pa.LinearAttention):
-        def __call__(self, tokens, *more, **options):
-            return 1.5 * super().__call__(tokens, *more, **options)
+        def __call__(self, tokens):
+            return best(tokens)
 
-    layer = pa.fit(X, NOISY).layer
-    assert pa.audit(layer, X, NOISY).outcome.name == "optimal"
-    found = pa.audit(Lying(layer.attn, layer.value, "last"), X, NOISY)
-    assert found.outcome.name != "optimal"
+    found = pa.audit(Lying(other.attn, other.value, "last"), X, NOISY)
+    assert found.gap <= found.rounding
+    assert found.outcome.name == "inconsistent"
+    assert pa.audit(Lying(best.attn, best.value, "last"), X, NOISY).outcome.name == "optimal"
 
 
 def test_only_what_data_see_counts_as_distance():
@@ -491,7 +492,6 @@ def test_three_real_tokens_show_what_two_hide():
         x = drawn(150, 3, 2, seed=1000)
         assert pa.learn_softmax(x, layer(x)).recovered
         assert pa.softmax.identifiable_heads(layer, x).verdict == "identifiable"
-        assert pa.softmax.identifiable_heads(layer, x[:, :0:-1]).verdict != "undecided"
     assert pa.softmax.identifiable_heads(pooled(), drawn(150, 2, 2)).verdict == "not_identifiable"
 
 
@@ -501,6 +501,22 @@ def test_bars_are_no_finer_than_the_rounding_of_the_targets():
     found = pa.learn_softmax(x, layer(x).astype(np.float32), 1)
     assert found.recovered
     assert min(found.attn_error.min(), found.value_error.min()) >= 2.0**-24
+
+
+def test_bars_hold_for_heads_that_differ_in_one_row():
+    """Was: off by 30 bars, since rounding is divided by the square of a small singular value."""
+    rng = np.random.default_rng(410)
+    for low, high in ((1, 5), (1, 4), (1, 4), (3, 6), (0, 11), (0, 8)):
+        rng.integers(low, high)  # the numbers on which it was seen
+    x = (rng.standard_normal((200, 5, 2)) > 0) * 1.0
+    attn, value = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 3))
+    attn[:, 1], value[:] = attn[0, 1], value[0]
+    layer = pa.SoftmaxAttention(attn, value)
+    found = pa.learn_softmax(x, layer(x), 2)
+    assert found.recovered
+    match = pa.match_heads(found.layer, layer)
+    assert np.all(match.attn_errors <= 3 * found.attn_error[match.order])
+    assert np.all(match.value_errors <= 3 * found.value_error[match.order])
 
 
 def judged(layer, x, rest, n_heads=2, **options):
