@@ -343,6 +343,12 @@ def test_only_what_data_see_counts_as_distance():
     assert found.outcome.name == "optimal"
     assert found.distance < 1e-10
     assert pa.audit(more, X, NOISY).distance > 1.0
+    # Of two equal coordinates the data see the sum.
+    x = np.repeat(X[..., :1], 2, axis=2)
+    layer = pa.fit(x, NOISY).layer
+    attn = np.concatenate([layer.attn, [[[3.0, -3.0], [0.0, 0.0]]]])
+    moved = pa.LinearAttention(attn, np.concatenate([layer.value, [np.ones((2, 2))]]), "last")
+    assert pa.audit(moved, x, NOISY).distance < 1e-10
 
 
 def test_rounding_that_hides_the_risk_leaves_an_audit_undecided():
@@ -619,9 +625,9 @@ ORACLES = {
         "long_sequences_differ",
     ),
     "a window, in float16": (lambda x: window(x).astype(np.float16), None),
-    "answers that bend": (lambda x: np.tanh(0.3 * LAYER(x)) / 0.3, None),
+    "answers that bend": (lambda x: np.tanh(0.3 * LAYER(x)) / 0.3, "not_attention"),
     "a token's square": (lambda x: LAYER(x) + 0.1 * x**2, "not_attention"),
-    "clipped answers": (lambda x: np.clip(LAYER(x), -2.0, 2.0), None),
+    "clipped answers": (lambda x: np.clip(LAYER(x), -2.0, 2.0), "not_attention"),
     "nothing of the input": (lambda x: np.ones((*x.shape[:2], 3)), "not_attention"),
     "the input": (lambda x: x, "not_attention"),
     "a counter": (counter(), "stateful"),
@@ -731,7 +737,7 @@ MASKS = {
     "packed documents": ("full", lambda torch: {"attn_mask": added(torch, PACKED)}, False),
     "ALiBi": ("full", lambda torch: {"attn_mask": torch.tensor(-0.5 * AWAY)}, False),
     "is_causal": (
-        "full", lambda torch: {"attn_mask": added(torch, BEFORE), "is_causal": True}, False,
+        "full", lambda torch: {"attn_mask": added(torch, ALL), "is_causal": True}, False,
     ),
 }  # fmt: skip
 
@@ -916,10 +922,13 @@ def test_columns_of_other_names_or_in_another_order_are_refused():
         return pa.from_long(renamed, sequence="run", order="time", tokens=list(names)).X
 
     model = pa.LinearAttentionRegressor(ridge=1.0).fit(taken("a", "b"), NOISY[:20])
+    scaler = pa.SequenceScaler().fit(taken("a", "b"))
     turned = pa.from_long(frame, sequence="run", order="time", tokens=["b", "a"]).X
     for other in (turned, taken("a", "c")):
         with pytest.raises(InvalidInput, match="'a', 'b'"):
             model.predict(other)
+        with pytest.raises(InvalidInput, match="'a', 'b'"):
+            scaler.transform(other)
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e140])
