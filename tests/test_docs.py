@@ -26,7 +26,9 @@ from polyattn.cli.main import cli
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 MODULE = re.compile(r"`([\w/]+\.py)`")  # that a page names: `solve/ridge.py`
 
-SOURCES = [p for f in ("src", "tests", "benchmarks", "examples", "docs") for p in (ROOT / f).rglob("*.py")]
+SOURCES = [
+    p for f in ("src", "tests", "benchmarks", "examples", "docs") for p in (ROOT / f).rglob("*.py")
+]
 
 
 def dead_ends(text, folder):
@@ -232,7 +234,9 @@ def test_pages_in_a_browser(site, browser, tmp_path):
 
 
 @pytest.mark.slow
-def test_growth_is_measured_as_promised_and_the_page_prints_what_it_says(tmp_path, capsys, monkeypatch):
+def test_growth_is_measured_as_promised_and_the_page_prints_what_it_says(
+    tmp_path, capsys, monkeypatch
+):
     script, page = ROOT / "benchmarks" / "capacity.py", ROOT / "docs" / "capacity.md"
     for folder in ("benchmarks", "docs/_ext"):
         monkeypatch.syspath_prepend(str(ROOT / folder))

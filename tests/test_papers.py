@@ -115,9 +115,7 @@ def test_algorithm_1_as_printed_is_our_fit(d, n_sequences):
     # The features of certificates: psi of them, all seen in enough data, and Lemma A.6: the
     # gradient vanishes at the fit, and the risk is curved in every direction.
     rows = np.array([algorithm_2(Z) for Z in sequences])
-    np.testing.assert_allclose(
-        rows.T @ (rows @ reordered(fitted.coef).T - targets), 0.0, atol=1e-9
-    )
+    np.testing.assert_allclose(rows.T @ (rows @ reordered(fitted.coef).T - targets), 0.0, atol=1e-9)
     enough = n_sequences >= rows.shape[1]
     assert certificate.verdict == ("identifiable" if enough else "not_identifiable")
     assert certificate.dimension == rows.shape[1]

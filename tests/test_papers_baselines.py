@@ -173,7 +173,9 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
     grid, sizes = model_grids.HeadGrid(D, (1, 2, 5), SEEDS, 2), (1, 2, 5)
     stack = model_grids.StackGrid(D, 3, SEEDS, 2)
     starts = [[part[0].detach().clone() for part in layer] for layer in stack.layers[0]]
-    runs = [train_epochs.train_epochs(each, seeded(), seeded(1), settings) for each in (grid, stack)]
+    runs = [
+        train_epochs.train_epochs(each, seeded(), seeded(1), settings) for each in (grid, stack)
+    ]
     assert (runs[0].errors.shape, runs[0].n_steps) == ((2, 2, 6), 12)
 
     def alone(layers, s, rate):
@@ -205,7 +207,9 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
     layers = [[part[None] for part in layer] for layer in starts]
     assert runs[1].errors[-1, 0, 0] == pytest.approx(alone(layers, 0, RATES[0]), rel=1e-3)
     wild = train_epochs.EpochSettings((RATES[0], 1e30), 8, (1, 4), decay)
-    run = train_epochs.train_epochs(model_grids.StackGrid(D, 3, SEEDS, 2), seeded(), seeded(1), wild)
+    run = train_epochs.train_epochs(
+        model_grids.StackGrid(D, 3, SEEDS, 2), seeded(), seeded(1), wild
+    )
     assert np.all(np.isinf(run.errors[-1, :, 1]))
     np.testing.assert_allclose(run.errors[..., 0], runs[1].errors[..., 0], rtol=1e-5)
 
@@ -231,7 +235,8 @@ def test_starts_softmax_heads_and_transformers_learn_and_repeat_themselves():
     np.testing.assert_array_equal(many.attn, again.attn)
     program = pa.programs.universal_dfa(2, 2, 2, style="one_hot")
     traces, fresh = (
-        pa.programs.traces(program, count, seed, lengths=(2, 2)) for seed, count in ((0, 60), (1, 40))
+        pa.programs.traces(program, count, seed, lengths=(2, 2))
+        for seed, count in ((0, 60), (1, 40))
     )
 
     def learned(n_steps, seed=0):

@@ -112,7 +112,14 @@ PUBLIC |= {f"polyattn.{name}.{one}" for name, module in MODULES.items() for one 
 
 
 # Private by their names alone: named tuples, processes, and layers of other libraries.
-OTHERS = {"_replace", "_asdict", "_exit", "_attn_implementation", "_qkv_same_embed_dim", "_fixturemanager"}
+OTHERS = {
+    "_replace",
+    "_asdict",
+    "_exit",
+    "_attn_implementation",
+    "_qkv_same_embed_dim",
+    "_fixturemanager",
+}
 
 # Tests that are older than this rule.
 OLDER = re.compile(
@@ -129,7 +136,11 @@ def inner(path, tree):
     for name in imports(tree):
         package, _, rest = name.partition(".")
         experiments = package == "polyattn_papers" and path.name.startswith("test_papers")
-        if package in ("polyattn", "polyattn_papers") and rest and not (name in PUBLIC or experiments):
+        if (
+            package in ("polyattn", "polyattn_papers")
+            and rest
+            and not (name in PUBLIC or experiments)
+        ):
             found.append(name)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*[^_]", node.attr):
