@@ -160,9 +160,10 @@ def test_what_cannot_be_run_is_refused_before_the_work(register, tmp_path, monke
         with pytest.raises(InvalidInput, match=word):
             reproduce(*arguments)
     for package, extra in (("matplotlib", "plots"), ("torch", "torch")):
-        with monkeypatch.context() as patch, pytest.raises(MissingExtra, match=rf"\[{extra}\]"):
+        with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
-            reproduce("squares", tmp_path)
+            with pytest.raises(MissingExtra, match=rf"\[{extra}\]"):
+                reproduce("squares", tmp_path)
     register(lambda settings: [{f"square{settings['number']}": 0}])
     with pytest.raises(InvalidInput, match="columns"):
         reproduce("squares", tmp_path)
