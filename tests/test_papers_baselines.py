@@ -13,7 +13,6 @@ from polyattn_papers.baselines import forms, model_grids, train_epochs  # noqa: 
 from polyattn_papers.baselines import train as loop  # noqa: E402
 from polyattn_papers.baselines.linear import LinearHeads, generator_of  # noqa: E402
 from polyattn_papers.baselines.threads import n_threads  # noqa: E402
-from polyattn_papers.baselines.train_starts import StartsSettings, train_starts  # noqa: E402
 from polyattn_papers.baselines.train_transformer import (  # noqa: E402
     TransformerSettings,
     train_transformer,
@@ -56,47 +55,6 @@ def test_every_form_is_the_layer_and_has_its_gradients(sizes):
         expected = np.array([oracle.forward(ours, x, {"mode": "causal"}) for x in X.numpy()])
         outputs = model(*model.prepare(X)).detach().numpy()
         assert oracle.relative_error(outputs, expected) < 1e-13
-
-
-def quadratic():
-    """A parameter of three numbers, and the mean square of its distance to four points."""
-    points, place = torch.arange(12.0).reshape(4, 3), torch.zeros(3, requires_grad=True)
-    return place, lambda batch: (points[batch] - place).square().mean()
-
-
-def test_the_loop_is_the_loop_one_would_write():
-    """Schedule, clipping and batches, bit by bit; it looks when it is asked to, and at the end."""
-    place, loss = quadratic()
-    run = loop.train(
-        loss, torch.optim.Adam([place], lr=0.1), loop.draws(4, 2, generator_of(0)),
-        loop.Limit(n_steps=5), lambda step, share: (step + 1) * (1 - share), max_norm=0.5,
-    )  # fmt: skip
-    other, loss = quadratic()
-    optimiser, generator, losses = torch.optim.Adam([other], lr=0.1), generator_of(0), []
-    for step in range(5):
-        optimiser.param_groups[0]["lr"] = 0.1 * ((step + 1) * (1 - step / 5))
-        optimiser.zero_grad()
-        value = loss(torch.randint(4, (2,), generator=generator))
-        value.backward()
-        torch.nn.utils.clip_grad_norm_([other], 0.5)
-        optimiser.step()
-        losses.append(value.item())
-    assert torch.equal(place, other)
-    assert (run.losses, run.n_steps) == (losses, 5)
-    for looks, limit, expected in (
-        ([2, 3], {"n_steps": 6}, [2, 3, 6]), ([], {"seconds": 4.0}, [4]),
-        (loop.growing(1.15), {"n_steps": 9}, [1, 2, 3, 4, 5, 6, 7, 9]),
-    ):  # fmt: skip
-        seen, ticks, batches = [], iter(range(1000)), loop.epochs(4, 4, generator_of(0))
-        loop.train(
-            loss, torch.optim.SGD([other], lr=0.1), batches, loop.Limit(**limit), looks=looks,
-            look=lambda n, _, to=seen: to.append(n) or True, clock=lambda t=ticks: float(next(t)),
-        )  # fmt: skip
-        assert seen == expected
-    batches = loop.epochs(5, 2, generator_of(0))
-    orders = [[int(i) for _ in range(3) for i in next(batches)] for _ in range(2)]
-    assert [sorted(order) for order in orders] == [list(range(5))] * 2
-    assert orders[0] != orders[1]
 
 
 D, N, SEEDS, RATES = 3, 20, (4, 7), (0.02, 0.003)
@@ -153,16 +111,6 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
     )
     assert np.all(np.isinf(run.errors[-1, :, 1]))
     np.testing.assert_allclose(run.errors[..., 0], runs[1].errors[..., 0], rtol=1e-5)
-
-
-def test_starts_learn_and_repeat_themselves():
-    task = pa.data.associative_memory(512, 2, unitary=0.5)
-    few, many, again = (
-        train_starts(task.X, task.Y, StartsSettings(2, 3, n, True)) for n in (1, 400, 400)
-    )
-    risks = [[np.mean((layer(task.X) - task.Y) ** 2) for layer in each] for each in (few, many)]
-    assert np.all(np.array(risks[1]) < 0.5 * np.array(risks[0]))
-    np.testing.assert_array_equal(again[1].attn, many[1].attn)
 
 
 def test_misuse_is_named():

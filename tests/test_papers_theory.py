@@ -9,7 +9,6 @@ from polyattn_papers.letey2025.layer import fit_paper, gamma_of, paper_units
 from polyattn_papers.letey2025.limit import limit_error
 from polyattn_papers.letey2025.theory import PromptMoments, paper_error_of
 from polyattn_papers.tasks import turing_histories
-from polyattn_papers.tasks.automata import fewest, first_of, least_of
 from polyattn_papers.tasks.in_context import Expected, bayes_prediction
 from polyattn_papers.yau2024.associative_memory.without_own_token import best_layer
 
@@ -140,23 +139,6 @@ def test_the_best_layer_without_the_own_token_is_what_many_sequences_tell(d, uni
             np.mean(losses(of_weights(expected.weights + 0.2 * np.eye(4)[place], d))) > own.mean()
         )
     assert np.mean(losses(task.layer.coef)) > 2 * np.mean(own)
-
-
-@pytest.mark.parametrize("threshold", [1, 2, 3, 10, 57, 99, 100])
-def test_searches_end_at_the_least_number_that_is_enough(threshold):
-    tried, numbers = [], (16, 32, 64, 128)
-    for first in (1, 4):
-        tried.clear()
-        found = fewest(lambda n: tried.append(n) or min(1.0, n / threshold), 1.0, first, 100)
-        assert found == max(threshold, first)
-        assert len(tried) == len(set(tried)) <= 30
-    assert first_of(lambda n: n >= threshold, 1.0, most=100) == threshold
-    for first in numbers:
-        found = least_of(numbers, lambda n: float(n >= threshold), 1.0, first)
-        assert found == next(n for n in numbers if n >= threshold)
-    assert fewest(lambda _: 0.5, 1.0, 1, most=50) is first_of(lambda _: 0.5, 1.0, most=5) is None
-    assert least_of(numbers, lambda _: 0.5, 1.0, 16) is None
-    assert 1000 <= fewest(lambda n: float(n >= 1000), 1.0, 10, 5000, 0.03) <= 1031
 
 
 def test_errors_of_histories_are_those_of_their_rows():
