@@ -54,6 +54,7 @@ DOCTORED = {
         ("the paper's 4", PRINTED | {"unitary": 0.99}, {"distance": 4.1}),
         ("the paper's 4", PRINTED | {"unitary": 0.99}, {"distance": 0.9}),
         ("population", PRINTED | {"unitary": 0.95}, {"distance": 1.1}),
+        ("population", PRINTED | {"n_sequences": 2**12}, {"distance": 9.0}),
         ("farther from the truth", TRAINED | {"unitary": 0.97}, {"risk": 1e-9}),
         ("8 heads: distance", TRAINED | {"unitary": 0.95},
          lambda row: {"distance": 1e3 * row["distance"]}),
