@@ -1,5 +1,8 @@
 """What the experiments hold their figures against, where the answer is known in other ways."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ import oracle
 import polyattn as pa
 from polyattn_papers.letey2025.layer import fit_paper, gamma_of, paper_units
 from polyattn_papers.letey2025.limit import limit_error
+from polyattn_papers.letey2025.task_diversity.cells import task_covariances
 from polyattn_papers.letey2025.theory import PromptMoments, paper_error_of
 from polyattn_papers.tasks import turing_histories
 from polyattn_papers.tasks.in_context import Expected, bayes_prediction
@@ -165,3 +169,14 @@ def test_errors_of_histories_are_those_of_their_rows():
     assert row["bound"] == 9 * row["token_error"] >= row["forced_differ"] > 0
     assert 0 < row["differ"] == shares[1][2] < 1
     assert row["token_error"] <= turing_histories.MARKOV * row["squared_error"]
+
+
+def test_the_limit_is_that_of_the_committed_rows():
+    """These agree with extrapolated fits on both sides of the peak, by a gate."""
+    table = Path(__file__).parent.parent / "docs" / "reproduction" / "letey2025" / "table.json"
+    for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
+        if row["n_dims"] == 20 and row["seed"] == 0:
+            tests = task_covariances(20)
+            sizes = row["tau"], row["alpha"], row["kappa"], 0.01
+            found = limit_error(tests["aligned"], tests[row["test"]], *sizes)
+            assert found == pytest.approx(row["limit"], rel=1e-9)
