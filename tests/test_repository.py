@@ -1,23 +1,23 @@
-"""The repository speaks of the project alone, and of finished work."""
+"""The repository speaks of the project alone; tests of public names; wheel, imports, examples."""
 
 import ast
+import inspect
+import os
 import re
-from functools import cache
+import runpy
+import subprocess
+import sys
+import tomllib
+import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-# All of them in one worker, where a file is parsed once.
-pytestmark = pytest.mark.xdist_group("repository")
+import polyattn as pa
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", ".ci")
 TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".html", ".j2", ".svg", ""}
-MAX_LINES = 340
-
-# Metaphors that names had; a stranger's words are method, arguments, reference, interface, given.
-RETIRED = {"house", "room", "road", "door", "law", "face", "told", "hear", "twin", "film"}
 
 # Written so that they do not find themselves.
 FORBIDDEN = {
@@ -25,141 +25,155 @@ FORBIDDEN = {
     "where packages come from": r"index[-]url|find[-]links|pythonhost[e]d",
     "unfinished work": r"\b(?:TO[D]O|FIX[M]E|X[X]X|HA[C]K)\b",
 }
-UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
+UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
-def files():
-    """All files of the project that hold text."""
-    top = [path for path in ROOT.iterdir() if path.is_file()]
-    inside = [path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()]
-    return sorted(
-        path for path in top + inside if path.suffix in TEXT and "__pycache__" not in path.parts
-    )
+def files(*folders):
+    """All files of the project that hold text, or those of some folders."""
+    found = [] if folders else [path for path in ROOT.iterdir() if path.name != ".git"]
+    for name in folders or FOLDERS:
+        found += (ROOT / name).rglob("*")
+    made = {"__pycache__", "_build", "gallery"}
+    found = [path for path in found if path.suffix in TEXT and not made & set(path.parts)]
+    return [path for path in found if path.is_file()]
 
 
-def python_files():
-    return [path for path in files() if path.suffix == ".py"]
-
-
-def name_of(path):
-    return str(path.relative_to(ROOT))
+def trees(*folders, having=""):
+    """(path from the root, syntax tree) of the files of Python that have a word of a pattern."""
+    for path in files(*folders):
+        text = path.read_text(encoding="utf-8") if path.suffix == ".py" else ""
+        if text and re.search(having, text):
+            yield path.relative_to(ROOT), ast.parse(text)
 
 
 def findings(text):
     """What must not be in a file, as (kind, line number)."""
+    lines = list(enumerate(text.splitlines(), start=1))
     return [
         (kind, number)
-        for number, line in enumerate(text.splitlines(), start=1)
         for kind, pattern in FORBIDDEN.items()
+        for number, line in lines
         if re.search(pattern, line)
     ]
 
 
-def unsafe_imports(tree):
-    """Imports of modules that execute what they load, and calls that allow it."""
-    found = []
+def imports(tree):
+    """Modules and names that are imported, dotted; also modules that a string names to patch."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] in UNSAFE_MODULES]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
-            UNSAFE_MODULES
-        ):
-            found.append(node.module)
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+            "setattr", "import_module", "importorskip",
+        ):  # fmt: skip
+            given = node.args[0] if node.args else None
+            yield getattr(given, "value", "") if isinstance(given, ast.Constant) else ""
+
+
+def unsafe(tree):
+    """Imports of modules that execute what they load, and calls that allow it."""
+    found = [name for name in imports(tree) if name.split(".")[0] in UNSAFE]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             found += [] if getattr(node.value, "value", None) is False else ["allow_pickle"]
     return found
 
 
-def test_there_are_files():
-    names = {name_of(path) for path in files()}
+def test_the_repository_speaks_of_the_project_alone_and_of_finished_work():
+    names = {str(path.relative_to(ROOT)) for path in files()}
     assert {"pyproject.toml", "Makefile", "LICENSE", ".ci/run", "src/polyattn/errors.py"} <= names
-
-
-def test_the_repository_speaks_of_the_project_alone():
-    found = {name_of(path): findings(path.read_text(encoding="utf-8")) for path in files()}
+    found = {path.name: findings(path.read_text(encoding="utf-8")) for path in files()}
     assert {name: places for name, places in found.items() if places} == {}
-
-
-class Parsed(NamedTuple):
-    """What tests look at in a file of Python."""
-
-    unsafe: list
-    names: set
-    classes: list
-
-
-@cache
-def parsed(path):
-    """What is in a file, which is parsed once; its tree is not kept."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    return Parsed(unsafe_imports(tree), names_in(tree), classes)
+    # Negative control.
+    bad = ("see /" + "home/someone/file", "pip --index" + "-url x", "# TO" + "DO: later")
+    assert [findings("fine\n" + text) for text in bad] == [[(kind, 2)] for kind in FORBIDDEN]
+    assert findings("#!/usr/bin/env bash\nhttps://example.org/data/x\n./work/x") == []
 
 
 def test_nothing_is_unpickled():
-    found = {name_of(path): parsed(path).unsafe for path in python_files()}
+    words = rf"\b(?:{'|'.join(UNSAFE)}|allow_pickle)\b"
+    found = {str(path): unsafe(tree) for path, tree in trees(having=words)}
     assert {name: modules for name, modules in found.items() if modules} == {}
+    bad = ("import pickle", "from dill import loads", "numpy.load(p, allow_pickle=True)")
+    assert all(unsafe(ast.parse(text)) for text in bad)
+    assert unsafe(ast.parse("numpy.load(p, allow_pickle=False)")) == []
 
 
-def test_modules_are_short():
-    modules = (path for path in python_files() if path.is_relative_to(ROOT / "src"))
-    lines = {name_of(p): len(p.read_text(encoding="utf-8").splitlines()) for p in modules}
-    assert {name: count for name, count in lines.items() if count >= MAX_LINES} == {}
+# ---------------------------------------------------------------- tests
+
+# What tests may import: all that these modules say is public.
+MODULES = {name: getattr(pa, name) for name in ("data", "domains", "interop", "maps", "softmax")}
+MODULES |= {"programs": pa.programs, "programs.machines": pa.programs.machines, "errors": pa.errors}
+PUBLIC = {f"polyattn.{name}" for name in [*pa.__all__, *MODULES, "cli.main.cli", "cli.main.main"]}
+PUBLIC |= {"polyattn.certify.independent_entries", "polyattn.solve.plan"}
+PUBLIC |= {f"polyattn.{name}.{one}" for name, module in MODULES.items() for one in dir(module)
+           if not inspect.ismodule(getattr(module, one)) and one[0] != "_"}  # fmt: skip
 
 
-def names_in(tree):
-    """Names of classes, functions, arguments and variables that a module defines."""
-    found = set()
+# Private by their names alone: named tuples, processes, and layers of other libraries.
+OTHERS = {
+    "_replace",
+    "_asdict",
+    "_exit",
+    "_attn_implementation",
+    "_qkv_same_embed_dim",
+    "_fixturemanager",
+}
+
+# Tests that are older than this rule.
+OLDER = re.compile(
+    r"(exact_|test_softmax_|test_report|test_estimator_|test_storage|test_interop|test_onnx|"
+    r"test_linearise|test_audit|test_capture|test_re(sults|adable|al_data|gressions_)|test_browser|"
+    r"test_(saved|series|sequence_scaler|rotary|projections|from_pro|para|out|log|inv|hos|clas|cir)|"
+    r"(certified_|form|fit_t|fuzz_|logistic_|mutations|planted|rational_|source_c|stat|report_p))"
+)
+
+
+def inner(path, tree):
+    """Names of inner modules that a test imports or patches, and private attributes it reads."""
+    found = []
+    for name in imports(tree):
+        package, _, rest = name.partition(".")
+        experiments = package == "polyattn_papers" and path.name.startswith("test_papers")
+        if (
+            package in ("polyattn", "polyattn_papers")
+            and rest
+            and not (name in PUBLIC or experiments)
+        ):
+            found.append(name)
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*[^_]", node.attr):
+            own = ast.unparse(node.value) in ("self", "cls") or node.attr in OTHERS
+            found += [] if own else [node.attr]
     return found
 
 
-def retired(name):
-    """The words of a name that are not to be used."""
-    words = {word.removesuffix("s") for word in re.findall(r"[A-Z]?[a-z]+", name)}
-    return {word.lower() for word in words} & RETIRED
-
-
-def test_names_say_what_is_inside():
-    modules = [path for path in python_files() if path.is_relative_to(ROOT / "src")]
-    names = {path.stem for path in modules}
-    for path in modules:
-        names |= parsed(path).names
-    assert {name for name in names if retired(name)} == set()
-
-
-def test_retired_words_are_found():
-    """Negative control."""
-    assert names_in(ast.parse("def road(told):\n    door_of = 1")) == {"road", "told", "door_of"}
-    assert [retired(name) for name in ("roads", "ByRoad", "door_of", "flaw", "interface")] == [
-        {"road"}, {"road"}, {"door"}, set(), set(),
-    ]  # fmt: skip
-
-
-def test_no_two_classes_have_one_name():
+def test_tests_speak_through_public_names():
     found = {}
-    for path in python_files():
-        if path.is_relative_to(ROOT / "src"):
-            for name in parsed(path).classes:
-                found.setdefault(name, []).append(name_of(path))
-    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+    for path, tree in trees("tests"):
+        if not {"kernels", "mutants", "optional"} & set(path.parts) and not OLDER.match(path.name):
+            found[path.name] = inner(path, tree)
+    assert {name: names for name, names in found.items() if names} == {}
+    for text, wrong in {  # negative control
+        "from polyattn import fit, programs\nfrom polyattn.data import planted": 0,
+        "from polyattn.certify import independent_entries": 0,
+        "from polyattn_papers.reproduction import find": 1,
+        "from polyattn.solve import ridge\nimport polyattn.numerics.blas": 2,
+        "monkeypatch.setattr('polyattn.solve.x.y', 1)\nlayer._coef": 2,
+    }.items():
+        assert len(inner(Path("tests/test_x.py"), ast.parse(text))) == wrong, text
+    papers = ast.parse("from polyattn_papers.tasks import automata")
+    assert inner(Path("tests/test_papers_x.py"), papers) == []
+
+
+# ---------------------------------------------------------------- dependencies and the wheel
 
 
 def test_pins_cover_the_declared_dependencies():
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    pins = dict(
-        line.split("==")
-        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if not line.startswith("#")
-    )
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     extras = project["optional-dependencies"].values()
     declared = project["dependencies"] + [entry for extra in extras for entry in extra]
     names = {re.split(r"[\[<>=]", requirement)[0] for requirement in declared} - {"polyattn"}
@@ -167,23 +181,106 @@ def test_pins_cover_the_declared_dependencies():
     assert pins["torch"] == "2.13.0"
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("see /" + "home/someone/file", "a path of one machine"),
-        ("pip --index" + "-url x", "where packages come from"),
-        ("# TO" + "DO: later", "unfinished work"),
-    ],
-)
-def test_the_search_finds(text, kind):
-    """Negative control."""
-    assert findings("fine\n" + text) == [(kind, 2)]
-    assert findings("#!/usr/bin/env bash\nhttps://example.org/data/x\n./work/x") == []
+def run_python(*command, cwd=None, **environment):
+    """A command without this repository on its path; its standard output."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=cwd, env=inherited | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def test_unsafe_imports_are_found():
-    """Negative control."""
-    assert unsafe_imports(ast.parse("import pickle")) == ["pickle"]
-    assert unsafe_imports(ast.parse("from dill import loads")) == ["dill"]
-    assert unsafe_imports(ast.parse("numpy.load(p, allow_pickle=True)")) == ["allow_pickle"]
-    assert unsafe_imports(ast.parse("numpy.load(p, allow_pickle=False)")) == []
+def test_importing_is_light():
+    code = "import polyattn, sys; print(*sys.modules)"
+    loaded = set(run_python("-W", "error", "-c", code, PYTHONPATH=str(ROOT / "src")).split())
+    heavy = {"torch", "matplotlib", "dask", "sklearn", "distributed", "pyarrow", "flint"}
+    assert loaded.isdisjoint(heavy | {"aeon", "sktime", "scipy.stats"})
+
+
+SCRIPT = """
+import numpy as np
+import polyattn as pa
+
+task = pa.data.planted(64, 8, 2, mode="last", random_state=0)
+result = pa.fit(task.X, task.Y)
+assert pa.same_function(result.layer, task.layer)
+pa.save(result, "model.safetensors")
+assert np.array_equal(pa.load("model.safetensors").coef, result.coef)
+pa.save(pa.certify(task.X), "certificate.json")
+assert pa.verify(pa.load("certificate.json"), task.X)
+print(pa.__file__)
+"""
+TYPED = """
+import numpy as np
+import polyattn as pa
+
+reveal_type(pa.fit(np.ones((3, 2, 1)), np.ones(3)).risk)
+wrong: str = pa.fit(np.ones((3, 2, 1)), np.ones(3)).risk
+"""
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_all_files_and_types_and_works_without_the_repository(tmp_path):
+    run_python("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
+               "--wheel-dir", tmp_path, ROOT)  # fmt: skip
+    (wheel,) = tmp_path.glob("polyattn-*.whl")
+    sources = [path for path in (ROOT / "src").rglob("*") if path.is_file()]
+    ours = {path.relative_to(ROOT / "src").as_posix() for path in sources}
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+        archive.extractall(tmp_path / "site")
+    assert packed == {name for name in ours if "__pycache__" not in name}
+    assert {"polyattn/py.typed", "polyattn_papers/py.typed"} <= packed
+    changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
+    newest = re.search(r"^## (\S+) – \d{4}-\d\d-\d\d$", changes, re.MULTILINE)[1]
+    assert wheel.name.split("-")[1] == pa.__version__
+    if "dev" not in pa.__version__:
+        assert newest == pa.__version__
+    assert f"\nversion: {newest}\n" in citation
+    # Packages of this environment, but polyattn as the wheel has it.
+    work, site = tmp_path / "work", {"PYTHONPATH": str(tmp_path / "site")}
+    work.mkdir()
+    (work / "script.py").write_text(SCRIPT, encoding="utf-8")
+    found = run_python("script.py", cwd=work, **site)
+    assert Path(found.strip()).is_relative_to(tmp_path / "site")
+    shown = run_python("-m", "polyattn", "show", "model.safetensors", cwd=work, **site)
+    assert "unique global optimum" in " ".join(shown.split())
+    (work / "typed.py").write_text(TYPED, encoding="utf-8")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "typed.py"], cwd=work, capture_output=True, text=True,
+        check=False, env=os.environ | {"MYPYPATH": site["PYTHONPATH"]},
+    ).stdout  # fmt: skip
+    assert 'Revealed type is "float"' in checked, checked
+    assert 'expression has type "float", variable has type "str"' in checked
+
+
+# ---------------------------------------------------------------- examples and journeys
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+JOURNEYS = sorted((ROOT / "examples" / "journeys").glob("*.py"))
+
+
+def test_examples_are_short():
+    """As short as one likes to read, with a title; journeys say what must come out."""
+    assert 10 <= len(EXAMPLES) <= 20
+    for path in [*EXAMPLES, *JOURNEYS]:
+        source = path.read_text(encoding="utf-8")
+        assert source.count("\n") <= (40 if path in EXAMPLES else 140)
+        assert re.match(r'"""[^\n]+\n=+\n\n\S', source)
+        assert path in EXAMPLES or source.count("\nassert ") >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*EXAMPLES, *JOURNEYS], ids=lambda path: path.stem)
+def test_an_example_runs_without_a_warning_and_makes_one_picture(path, run, monkeypatch, capsys):
+    mpl = pytest.importorskip("matplotlib")
+    mpl.use("Agg")
+    monkeypatch.setattr(sys, "argv", ["example"])
+    with mpl.rc_context():
+        runpy.run_path(str(path), run_name="__main__")  # in the empty folder of ``run``
+        mpl.pyplot.close("all")
+    assert run is not None
+    assert capsys.readouterr().out.strip()
+    assert [each.name for each in Path().glob("*.png")] == [f"{path.stem}.png"]

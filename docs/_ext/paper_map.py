@@ -1,6 +1,6 @@
 """``{paper-map}``: what each paper states, our symbol for it, and the tests that check it.
 
-Read from ``paper_map.toml`` beside the pages; ``tests/test_paper_map.py`` checks every entry.
+Read from ``paper_map.toml`` beside the pages; ``tests/test_papers.py`` checks every entry.
 """
 
 import tomllib
