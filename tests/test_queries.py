@@ -83,7 +83,7 @@ def hard_families():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_heads_are_counted_and_recovered_from_few_queries(bias):
-    for d, n_heads in ((8, 3), (32, 6) if not bias else (16, 4), (5, 5), (2, 1), (1, 1)):
+    for d, n_heads in ((8, 3), (32, 6) if not bias else (12, 4), (5, 5), (2, 1), (1, 1)):
         layer = planted(d, n_heads, bias=bias, seed=1)
         result = pa.learn_from_queries(layer, d, bias=bias)
         assert_recovered(layer, result)
