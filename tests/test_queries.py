@@ -532,7 +532,7 @@ def test_misuse_names_its_argument(layer):
         pa.learn_from_queries(planted(6, 2, e=3), residual=True)
 
 
-WIDE = [(64, 8, 64, False, "float64"), (384, 12, 32, True, "float32")]
+WIDE = [(64, 8, 64, True, "float64"), (48, 6, 16, False, "float32")]
 
 
 @pytest.mark.slow
