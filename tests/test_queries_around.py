@@ -339,6 +339,6 @@ def test_a_small_change_in_the_middle_of_the_run_is_noticed():
 
     def drifting(X):
         calls.append(1)
-        return LAYER(X) * (1 + 1e-10 * (len(calls) > 25))
+        return LAYER(X) * (1 + 1e-10 * (len(calls) > 15))
 
     assert pa.learn_from_queries(drifting, 6).outcome.name == "stateful"

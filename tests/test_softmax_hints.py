@@ -52,6 +52,7 @@ def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
     assert pa.learn_softmax(X, Y - residual * X, n_heads=2, **true).recovered
 
 
+@pytest.mark.slow
 def test_residuals_with_noise_in_mode_last_and_of_other_lengths():
     Y = layer()(X) + X
     assert said(X, Y + 0.01 * RNG.standard_normal(Y.shape)) == ["in place of Y"]
@@ -66,8 +67,7 @@ def test_residuals_with_noise_in_mode_last_and_of_other_lengths():
 
 def test_outputs_without_attention_are_named():
     for matrix in (np.eye(3), np.arange(6.0).reshape(3, 2) - 2):
-        for mode in ("full", "causal"):
-            assert said(X, X @ matrix, mode=mode) == ["No attention"]
+        assert said(X, X @ matrix) == ["No attention"]
 
 
 FAILURES = {
@@ -80,7 +80,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", [name if n < 3 else slow(name) for n, name in enumerate(FAILURES)])
+@pytest.mark.parametrize("name", [name if n < 1 else slow(name) for n, name in enumerate(FAILURES)])
 def test_plain_failures_get_no_hint(name):
     for mode in ("full",) if name == "too few heads" else ("full", "causal"):
         assert said(X, FAILURES[name](X), mode=mode) == []
