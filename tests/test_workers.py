@@ -243,7 +243,7 @@ def test_an_interrupted_checkpoint_goes_on_with_workers_or_without(first, then, 
     where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     command = [sys.executable, "-c", CHILD, str(path), str(folders[0]), address]
     process = subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL)
-    while not path.exists() and process.poll() is None:
+    while process.poll() is None and not (path.exists() and (folders[0] / "50").exists()):
         time.sleep(0.02)
     while process.poll() is None:  # an interrupt is lost where it meets a destructor
         process.send_signal(signal.SIGINT)
@@ -257,7 +257,7 @@ def test_an_interrupted_checkpoint_goes_on_with_workers_or_without(first, then, 
     assert found == pa.Moments(3, 2, "causal").update(delayed(140))
     some, others = (len(list(folder.iterdir())) for folder in folders)
     assert some < 140
-    assert others < 140
+    assert others < 120
 
 
 # Workers that die ---------------------------------------------------------------------------
