@@ -339,6 +339,34 @@ def test_names_of_chunks_are_no_part_of_a_certificate():
     assert pa.certify(statistics=one).digest == pa.certify(statistics=other).digest
 
 
+def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
+    """Noise of what was taken out makes singular sums look definite; certificates know of it."""
+    rng = np.random.default_rng(0)
+
+    def sums(chunk, X):
+        return pa.Moments(2, 1).update(X, rng.standard_normal(len(X)), chunk=chunk)
+
+    for scale in (3.0, 4.0, 3.0, 4.0):
+        large = sums("b", scale * rng.standard_normal((40, 3, 2)))
+        # Five sequences twice over: of their 6 features 5 are seen.
+        few = np.repeat(rng.integers(-(2**20), 2**20, (5, 3, 2)) * 2.0**-20, 2, axis=0)
+        open_one, good = sums("a", few), sums("a", rng.standard_normal((40, 3, 2)))
+        left = (open_one + large) - large
+        np.testing.assert_allclose(left.gram, open_one.gram, atol=1e-8)
+        assert (pa.certify(statistics=left).verdict, pa.fit(statistics=left).rank) == (
+            "undecided",
+            5,
+        )
+        assert pa.certify(statistics=(good + large) - large).identifiable
+        assert (good - good).n_rows == 0
+        huge = sums("c", 30.0 * rng.standard_normal((40, 3, 2)))
+        for one, other, word in (
+            (good, large, "'b'"), (left, large, "'b'"), (good + huge, huge, "share")
+        ):  # fmt: skip
+            with pytest.raises(InvalidInput, match=word):
+                one - other
+
+
 # Older data count less ----------------------------------------------------------------------
 
 
