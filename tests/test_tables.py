@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import json
 import subprocess
 import sys
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import dask
@@ -76,16 +76,6 @@ def assert_holds(source, wanted, mode):
     assert len(outputs) == len(wanted.X)
     for one, other in zip(outputs, LAYER(wanted.X), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def same(one, other):
-    """The same numbers."""
-    np.testing.assert_array_equal(one.ids, other.ids)
-    np.testing.assert_array_equal(one.X.lengths, other.X.lengths)
-    pairs = [(one.sample_weight, other.sample_weight)]
-    pairs += [*zip(one.X, other.X, strict=True), *zip(one.Y, other.Y, strict=True)]
-    for mine, theirs in pairs:
-        np.testing.assert_array_equal(mine, theirs)
 
 
 # Files of tables ----------------------------------------------------------------------------
@@ -206,14 +196,13 @@ FOUR = {name: KINDS[name] for name in ("pandas", "polars", "Arrow table", "DuckD
 @given(frames(), st.integers(0, 2**32))
 def test_every_kind_of_frame_in_any_order_of_rows_is_what_pandas_groups(frame, seed):
     shuffled = frame.sample(frac=1, random_state=np.random.default_rng(seed))
-    expected = pa.from_long(frame, **NAMES, target_per="token")
     held = groups(frame, "causal", sort=True)
-    assert expected.ids.tolist() == held.names
-    for one, other in zip([*expected.X, *expected.Y], [*held.X, *held.Y], strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(expected.sample_weight, held.w)
     for make in KINDS.values():
-        same(pa.from_long(make(shuffled), **NAMES, target_per="token"), expected)
+        found = pa.from_long(make(shuffled), **NAMES, target_per="token")
+        assert found.ids.tolist() == held.names
+        for one, other in zip([*found.X, *found.Y], [*held.X, *held.Y], strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(found.sample_weight, held.w)
 
 
 def partitions(frame, borders):
@@ -268,8 +257,7 @@ def test_targets_that_are_not_used_may_be_missing(tmp_path):
     frame = SMALL.sort_values("who", kind="stable").assign(y=[0.2, None, 0.3, None, np.nan])
     data = pa.from_long(frame, **PLACES, targets="y", target_per="last")
     assert data.Y.tolist() == [0.2, 0.3]
-    path = write_parquet(tmp_path / "t.parquet", arrow.Table.from_pandas(frame))
-    source = pa.scan(path, **PLACES, targets="y")
+    source = pa.scan(write(tmp_path / "t.parquet", frame), **PLACES, targets="y")
     assert pa.Moments(2, 1).update(source).target_gram == pytest.approx(0.13)
     assert len(LAYER(source)) == 2
     with pytest.raises(InvalidInput, match="'y'"):
@@ -277,22 +265,16 @@ def test_targets_that_are_not_used_may_be_missing(tmp_path):
 
 
 def test_a_slip_in_one_row_does_not_make_targets_of_tokens():
-    rows = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
-    rows = rows.assign(a=1.0, b=2.0, label="run", y=1.0)
-    for name, other in (("label", "run "), ("y", 99.0)):
-        frame = rows.copy()
-        frame.loc[7, name] = other
-        for per in ("auto", "sequence"):
-            with pytest.raises(InvalidInput, match=f"'{name}'" + ".*1 of 40" * (per == "auto")):
-                pa.from_long(frame, **PLACES, targets=name, target_per=per)
-        assert pa.from_long(frame, **PLACES, targets=name, target_per="token").Y[1][2] == other
+    rows = pd.DataFrame({"who": np.repeat(np.arange(5), 3), "when": np.tile(np.arange(3), 5)})
     # Where they change in most of those that have several rows, they are those of tokens.
-    for changing, short, is_refused in ((2, 5, True), (3, 5, False), (2, 2, False)):
-        frame = rows[(rows["who"] < short) | ((rows["who"] < 5) & (rows["when"] == 0))]
-        frame = frame.assign(y=np.where(frame["who"] < changing, frame["when"], 0))
+    for changing, short, is_refused in ((1, 5, True), (2, 5, True), (3, 5, False), (2, 2, False)):
+        frame = rows[(rows["who"] < short) | (rows["when"] == 0)].assign(a=1.0, b=2.0)
+        frame["y"] = np.where(frame["who"] < changing, frame["when"], 0)
         if is_refused:
-            with pytest.raises(InvalidInput, match="2 of 5"):
+            with pytest.raises(InvalidInput, match=f"'y'.*{changing} of 5"):
                 pa.from_long(frame, **PLACES, targets="y")
+            with pytest.raises(InvalidInput, match="'y'"):
+                pa.from_long(frame, **PLACES, targets="y", target_per="sequence")
         else:
             assert pa.from_long(frame, **PLACES, targets="y").target_per == "token"
 
@@ -315,38 +297,23 @@ ORDERS = (
 
 
 def roads(table, folder):
-    """A table by all ways in; those for which a type is none of theirs are left out."""
-    yield (
-        "parquet",
-        lambda **columns: pa.scan(write_parquet(folder / "x.parquet", table), **columns),
-    )
-    yield "arrow", lambda **columns: pa.scan(write_arrow(folder / "x.arrow", table), **columns)
-    yield "Arrow table", lambda **columns: pa.from_long(table, **columns).X
-    yield "polars", lambda **columns: pa.from_long(pl.from_arrow(table), **columns).X
-    yield "pandas", lambda **columns: pa.from_long(table.to_pandas(), **columns).X
-    yield "DuckDB", lambda **columns: pa.from_long(duckdb.from_arrow(table), **columns).X
+    """A table by the ways in that know every type."""
+    of_files = {name: WRITERS[name](folder / f"x{name}", table) for name in WRITERS}
+    yield from ((name, partial(pa.scan, path)) for name, path in of_files.items())
+    for name, frame in (("Arrow table", table), ("polars", pl.from_arrow(table))):
+        yield name, lambda frame=frame, **columns: pa.from_long(frame, **columns).X
 
 
 ONE = pa.LinearAttention([[1.0]], [[1.0]], "causal")
 
 
 def test_orders_are_numbers_or_times_of_every_type(tmp_path):
-    wanted, taken = ONE([np.array([[1.0], [2.0], [3.0]])])[0], []
+    wanted = ONE([np.array([[1.0], [2.0], [3.0]])])[0]
     for when in ORDERS:
         table = arrow.table({"who": [1, 1, 1], "when": when, "a": [3.0, 1.0, 2.0]})
         for road, take in roads(table, tmp_path):
-            try:
-                found = take(sequence="who", order="when", tokens="a")
-            except InvalidType as error:
-                assert "'when'" in str(error)  # noqa: PT017 - this road has no numbers for it
-            else:
-                np.testing.assert_array_equal(ONE(found)[0], wanted)
-                taken.append(road)
-    for road in ("parquet", "arrow", "Arrow table", "polars"):
-        assert taken.count(road) == len(ORDERS)
-    # Dates and times of a day are objects in pandas, and durations are intervals in DuckDB.
-    assert taken.count("pandas") == len(ORDERS) - 4
-    assert taken.count("DuckDB") == len(ORDERS) - 1
+            found = take(sequence="who", order="when", tokens="a")
+            np.testing.assert_array_equal(ONE(found)[0], wanted, err_msg=road)
 
 
 IDENTIFIERS = (
@@ -368,11 +335,11 @@ IDENTIFIERS = (
 def test_names_of_sequences_of_every_type_are_told_apart(tmp_path):
     as_they_stand, by_name, path = [3, 2], [2, 3], tmp_path / "y.parquet"
     for names in IDENTIFIERS:
-        names = names.take(arrow.array([0, 0, 0, 1, 1]))
-        table = arrow.table({"who": names, "a": [4.0, 5, 6, 7, 8]})
+        rows = names.take(arrow.array([0, 0, 0, 1, 1]))
+        table = arrow.table({"who": rows, "a": [4.0, 5, 6, 7, 8]})
         for road, take in roads(table, tmp_path):
             lengths = [len(y) for y in ONE(take(sequence="who", tokens="a"))]
-            assert lengths == (as_they_stand if road in ("parquet", "arrow") else by_name), road
+            assert lengths == (as_they_stand if road in WRITERS else by_name), road
         # However small the chunks are, and a name that comes again later is two sequences.
         chunked = {"sequence": "who", "tokens": "a", "chunk_bytes": 1}
         write_parquet(path, table, 2)
@@ -397,25 +364,20 @@ def test_names_by_integers_of_two_types_are_one_where_they_are_equal(tmp_path):
 
 
 NUMBERS = (
-    (np.uint16, np.uint16, np.uint16),
-    (np.int8, np.int64, np.int64),
-    (np.bool_, np.int32, np.int32),
-    (np.float32, np.int8, np.float32),
-    (np.float32, np.float64, np.float64),
-    (np.int32, np.float32, np.float64),
-    (np.bool_, np.bool_, np.bool_),
-)
+    ("u2", "u2", "u2"), ("i1", "i8", "i8"), ("?", "i4", "i4"), ("f4", "i1", "f4"),
+    ("f4", "f8", "f8"), ("i4", "f4", "f8"), ("?", "?", "?"),
+)  # fmt: skip
 
 
 def test_types_of_numbers_stay_or_meet_exactly():
-    for make, (a, b, wanted) in itertools.product(FOUR.values(), NUMBERS):
-        frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
-        X = pa.from_long(make(frame), **PLACES).X
-        assert X[0].dtype == wanted, (a, b)
-        assert X[0][0].tolist() == [1, 1]
-    # Integers above 2^53 stay integers, or are refused beside floats.
     large = SMALL.assign(b=2**53 + SMALL["b"].to_numpy() % 2)
     for make in FOUR.values():
+        for a, b, wanted in NUMBERS:
+            frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
+            X = pa.from_long(make(frame), **PLACES).X
+            assert X[0].dtype == wanted, (a, b)
+            assert X[0][0].tolist() == [1, 1]
+        # Integers above 2^53 stay integers, or are refused beside floats.
         alone = pa.from_long(make(large), sequence="who", order="when", tokens="b").X
         assert alone[0].tolist() == [[2**53 + 1], [2**53]]
         with pytest.raises(InvalidInput, match=f"'b'.*{2**53 + 1}"):
@@ -466,9 +428,8 @@ def test_numbers_and_names_of_csv_files_are_what_stands_there(tmp_path):
 
 def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
     objects = SMALL.assign(
-        a=pd.Series([30.0, 2, 10, 1, 20.0], dtype=object), b=SMALL["b"].astype(object),
+        a=SMALL["a"].astype(object), b=SMALL["b"].astype(object), when=pd.Categorical(SMALL["when"]),
         who=pd.Series([2**70, 5, 2**70, 5, 2**70], dtype=object),
-        when=pd.Categorical(SMALL["when"]),
     )  # fmt: skip
     data = pa.from_long(objects, **PLACES)
     assert (data.ids.tolist(), [x.tolist() for x in data.X]) == ([5, 2**70], [U, V])
@@ -480,12 +441,8 @@ def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
     for make in KINDS.values():
         frame = SMALL.astype({"label": "category", "who": "category"})
         assert list(pa.from_long(make(frame), **PLACES, targets="label").Y) == ["walk", "run"]
-    # Columns may be called by numbers and pairs.
-    numbered = SMALL[["who", "when", "a", "b", "label"]].set_axis([0, 1, 2, 3, 4], axis=1)
-    data = pa.from_long(numbered, sequence=0, order=1, tokens=[2, 3], targets=4)
-    assert ([x.tolist() for x in data.X], list(data.Y)) == ([U, V], ["walk", "run"])
-    pairs = SMALL[["who", "a"]].set_axis(pd.MultiIndex.from_tuples([("id", ""), ("x", 1)]), axis=1)
-    assert pa.from_long(pairs, sequence=("id", ""), tokens=[("x", 1)]).token_names == (("x", 1),)
+    pairs = SMALL[["who", "a"]].set_axis(pd.MultiIndex.from_tuples([("id", ""), (0, 1)]), axis=1)
+    assert pa.from_long(pairs, sequence=("id", ""), tokens=[(0, 1)]).token_names == ((0, 1),)
 
 
 # Missing values -----------------------------------------------------------------------------
@@ -539,46 +496,37 @@ def test_whatever_takes_sequences_takes_such_a_frame():
     X, y = rng.standard_normal((30, 4, 2)), rng.standard_normal(30)
     frame = pd.DataFrame(X.reshape(-1, 2), index=pd.MultiIndex.from_product([range(30), range(4)]))
     np.testing.assert_array_equal(pa.fit(frame, y).coef, pa.fit(X, y).coef)
-    np.testing.assert_array_equal(pa.fit(pa.scan(frame, y)).coef, pa.fit(pa.scan(X, y)).coef)
-    assert pa.certify(frame).digest == pa.certify(X).digest
-    np.testing.assert_array_equal(np.stack(LAYER(frame)), LAYER(X))
-    for layout in ("tokens_first", "channels_first"):
-        model = pa.LinearAttentionRegressor(layout=layout).fit(frame, y)
-        assert model.score(frame, y) == pa.LinearAttentionRegressor().fit(X, y).score(X, y)
-    frame.iloc[5, 1] = np.nan
-    with pytest.raises(InvalidInput, match="sequence 1, token 1"):
-        pa.fit(frame, y)
+    assert pa.certify(pa.scan(frame)).digest == pa.certify(X).digest
+    model = pa.LinearAttentionRegressor(layout="channels_first").fit(frame, y)
+    assert model.score(frame, y) == pa.LinearAttentionRegressor().fit(X, y).score(X, y)
 
 
 def test_targets_with_another_index_than_the_sequences_are_refused():
     index = pd.MultiIndex.from_product([list("abcdef"), range(3)])
     frame = pd.DataFrame(np.arange(36.0).reshape(18, 2) % 7, index=index)
     y = pd.Series([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], index=list("abcdef"))
-    turned, others = y.iloc[::-1], y.set_axis(list("uvwxyz"))
-    regressor, classifier = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+    regressor = pa.LinearAttentionRegressor(ridge=1.0)
+    expected = clone(regressor).fit(frame, y.to_numpy())
     for call in (
         lambda y: pa.fit(frame, y), lambda y: pa.fit(pa.scan(frame, y)),
         lambda y: pa.Moments(2, 1).update(frame, y),
         lambda y: pa.learning_curve(frame, y, train_sizes=[2]),
         lambda y: pa.learn_softmax(frame, y, 1, mode="last"),
-        lambda y: regressor().partial_fit(frame, y),
-        lambda y: regressor().fit(frame, y.to_numpy()).score(frame, y),
-        lambda y: classifier(ridge=1.0).fit(frame, y > 0),
+        lambda y: regressor.partial_fit(frame, y), lambda y: expected.score(frame, y),
+        lambda y: pa.LinearAttentionClassifier(ridge=1.0).fit(frame, y > 0),
     ):  # fmt: skip
-        for bad in (turned, others):
+        for bad in (y.iloc[::-1], y.set_axis(list("uvwxyz"))):
             with pytest.raises(InvalidInput, match="the index of the targets"):
                 call(bad)
-    expected = regressor(ridge=1.0).fit(frame, y.to_numpy()).predict(frame)
-    for good in (y, y.reset_index(drop=True), turned.loc[list("abcdef")]):
-        found = regressor(ridge=1.0).fit(frame, good).predict(frame)
-        np.testing.assert_array_equal(found, expected)
+    found = clone(regressor).fit(frame, y.reset_index(drop=True))
+    np.testing.assert_array_equal(found.predict(frame), expected.predict(frame))
 
 
 # Labels, names, and what is read ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
-def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
+def test_labels_of_text_and_their_codes_are_other_data_than_numbers(suffix, tmp_path):
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
     rows = rows.assign(a=rng.standard_normal(200) + rows["who"] % 2, b=rng.standard_normal(200))
@@ -586,18 +534,17 @@ def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
     path = write(tmp_path / f"t{suffix}", rows)
     source = pa.scan(path, **PLACES, targets="label", chunk_bytes=900)
     X, y = pa.from_long(rows.sample(frac=1, random_state=0), **PLACES, targets="label")
-    model = pa.LinearAttentionClassifier(loss="squared", ridge=1.0)
-    found, expected = clone(model).fit(source), clone(model).fit(X, y)
-    assert list(found.classes_) == ["even", "odd"]
-    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-7, atol=1e-9)
-    assert found.score(source) == expected.score(X, y) > 0.6
+    model = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
+    expected = clone(model).fit(X, y)
+    codes = model.partial_fit(source, classes=["even", "odd"])
+    np.testing.assert_allclose(codes.coef_, expected.coef_, rtol=1e-7, atol=1e-9)
+    assert codes.score(source) == expected.score(X, y) > 0.6
     with pytest.raises(InvalidType, match="'label'"):
         pa.fit(source)
-    # Sums of codes are other data than sums of what is in the same column.
-    coded = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
-    codes = coded.partial_fit(source, classes=["even", "odd"]).result_.statistics
     with pytest.raises(InvalidInput, match=r"counted|another way"):
-        codes + pa.Moments(2, 1).update(pa.scan(path, **PLACES, targets="when", chunk_bytes=900))
+        codes.result_.statistics + pa.Moments(2, 1).update(
+            pa.scan(path, **PLACES, targets="when", chunk_bytes=900)
+        )
 
 
 def test_labels_in_lists_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
@@ -634,26 +581,19 @@ def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
 def test_tables_in_memory_say_what_to_do_where_sequences_are_wanted(tmp_path):
     for make in FOUR.values():
         for call in (
-            lambda X: pa.fit(X, [1.0, 2.0]), pa.certify, lambda X: pa.scan(X, [1.0, 2.0]),
-            lambda X: pa.scan(X, sequence="who", tokens=["a"]),
+            lambda X: pa.fit(X, [1.0, 2.0]), lambda X: pa.scan(X, sequence="who", tokens=["a"]),
             lambda X: pa.LinearAttentionClassifier(layout="channels_first").fit(X, [0, 1]),
         ):  # fmt: skip
             with pytest.raises(InvalidType, match=r"pa.from_long"):
                 call(make(SMALL))
-    for both in (pa.from_long(SMALL, **PLACES), pa.data.planted(8, 4, 2, random_state=0)):
-        with pytest.raises(InvalidType, match="X"):
-            pa.certify(both)
+    with pytest.raises(InvalidType, match="X"):
+        pa.certify(pa.from_long(SMALL, **PLACES))
     SMALL.to_parquet(tmp_path / "t.parquet")  # the rows of a sequence do not stand together
     with pytest.raises(InvalidInput, match=r"pa.from_long"):
         pa.fit(pa.scan(tmp_path / "t.parquet", **NAMES))
 
 
 # What is refused ----------------------------------------------------------------------------
-
-TIMES = pd.date_range("2024-01-01", periods=5, freq="h")
-TWICE = pd.DataFrame([[1, 1, 2.0, 3.0]], columns=["who", "when", "a", "a"])
-DEEP = pd.concat({"top": INDEXED})
-TURNED = pd.concat([INDEXED.loc[["v"]], INDEXED.loc[["u"]]])
 
 
 def long(change=None, make=KINDS["pandas"], **columns):
@@ -663,16 +603,17 @@ def long(change=None, make=KINDS["pandas"], **columns):
 REFUSED_FRAMES = {
     "a path": (lambda: pa.from_long("t.parquet", **PLACES), "scan"),
     "lazy to fit": (lambda: pa.fit(pl.from_pandas(SMALL).lazy(), [1, 2]), "LazyFrame"),
-    "misspelt": (long(sequence="whom"), "'whom'.*'who'"),
-    "empty tokens": (long(tokens=[]), "tokens"), "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
-    "two columns of a name": (lambda: pa.from_long(TWICE, sequence="who", tokens=["a"]), "'a'"),
+    "misspelt": (long(sequence="whom"), "'whom'.*'who'"), "empty tokens": (long(tokens=[]), "tokens"),
+    "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
+    "text": (long(tokens=["label"]), "'label'"), "complex": (long({"a": 1j}), "'a'"),
+    "two columns of a name": (lambda: pa.from_long(
+        pd.DataFrame([[1, 2.0, 3.0]], columns=["who", "a", "a"]), sequence="who", tokens=["a"]), "'a'"),
     "a level and a column": (
         lambda: pa.from_long(SMALL.set_index("who", drop=False), **PLACES), "'who'"),
-    "text": (long(tokens=["label"]), "'label'"),
     "decimals of polars": (long(make=lambda f: pl.from_pandas(f).with_columns(
         pl.lit(1).cast(pl.Decimal(5, 2)).alias("a"))), "'a'"),
     "lists": (long(make=lambda f: pl.from_pandas(f).with_columns(pl.lit([1.0]).alias("a"))), "'a'"),
-    "times as tokens": (long({"a": TIMES}), "'a'"),
+    "times": (long({"a": pd.date_range("2024-01-01", periods=5)}), "'a'"),
     "text as an order": (long(order="label"), "'label'"),
     "a weight that changes": (long(weight="y"), "'u'.*'y'"),
     "targets of two kinds": (long(targets=["y", "label"]), "targets"),
@@ -680,9 +621,9 @@ REFUSED_FRAMES = {
     "infinity": (long({"a": [1, 2, np.inf, 3, 4]}, missing="keep"), "'v', token 0.*'a'"),
     "an infinite target": (long({"y": [1, 2, -np.inf, 3, 4]}, targets="y"), "'y'"),
     "no rows": (lambda: pa.from_long(SMALL[:0], **PLACES), "no rows"),
-    "an index without rows": (lambda: pa.fit(INDEXED[:0], [1.0]), "X"),
-    "three levels, named": (lambda: pa.from_long(DEEP), "tokens"),
-    "not by name": (lambda: pa.fit(TURNED, [1.0, 2.0]), "order of their names"),
+    "no rows of an index": (lambda: pa.fit(INDEXED[:0], [1.0]), "X"),
+    "three levels": (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
+    "not by name": (lambda: pa.fit(INDEXED.loc[["v", "u"]], [1.0, 2.0]), "order of their names"),
     "an empty name": (long({"who": ["v", "", "v", "", "v"]}), "'who'"),
     "mixed names": (long({"who": ["a", 1, "a", 1, "a"]}), "sequence"),
 }  # fmt: skip
@@ -706,18 +647,13 @@ REFUSED_TABLES = {
     "a gap": ({"a": [1.0] * 7 + [None] * 6}, {}, "'12', row 1.*'a'"),
     "NaN": ({"a": [1.0] * 7 + [np.nan] * 6}, {}, "'12', row 1.*'a'"),
     "no target": ({"y": [None] + [1.0] * 12}, {}, "'10', row 0.*'y'"),
-    "no name": ({"who": [None] + [1] * 12}, {}, "'who'"),
-    "an empty name": ({"who": [""] + ["a"] * 12}, {}, "'who'"),
     "no order": ({"when": [None, *range(12)]}, {}, "'10', row 0.*'when'"),
     "a place twice": ({"when": [5, 4, 3, 4, *range(9)]}, {}, "'10'.*'when'"),
     "weights that change": ({"w": [*range(13)]}, {}, "'10'.*'w'"),
     "a negative weight": ({"w": [-1.0] * 13}, {}, "weight"),
     "text as an order": ({"when": [str(i) for i in range(13)]}, {}, "order"),
-    "text as tokens": ({"a": ["1"] * 13}, {}, "'a'"),
     "decimals": ({"a": [Decimal("0.1")] * 13}, {}, "decimal"),
     "half floats as names": ({"who": arrow.array(np.ones(13, np.float16))}, {}, "halffloat"),
-    "misspelt": ({}, {"weight": "When"}, "'When'.*'when'"),
-    "a column twice": ({}, {"tokens": ["a", "a"]}, "'a' twice"),
 }  # fmt: skip
 THIRTEEN = pd.DataFrame(
     {"who": np.repeat([10, 11, 12], (5, 1, 7)), "when": np.arange(13), "a": 1.0, "b": 2, "y": 3.0}
@@ -745,11 +681,9 @@ BAD_LISTS = {
     "a gap": ({"a": [[1.0, None]]}, ["a"], {}, "token 1.*'a'"),
     "NaN": ({"a": [[1.0], [2.0, np.nan]]}, ["a"], {}, "row 1.*token 1"),
     "ragged": ({"t": [[[1.0], [1.0, 2.0]]]}, ["t"], {}, "token 1.*2 coordinates"),
-    "no vector": ({"t": [[[1.0], None]]}, ["t"], {}, "token 1"),
-    "texts": ({"t": [["x"]]}, ["t"], {}, "'t'"), "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
+    "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
     "an order": ({"t": [[1.0]], "o": [1]}, ["t"], {"order": "o"}, "order"),
     "targets": ({"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, "target"),
-    "a NaN target": ({"t": [[1.0]], "y": [np.nan]}, ["t"], {"targets": "y"}, "'y'"),
 }  # fmt: skip
 
 
@@ -762,14 +696,11 @@ def test_lists_that_cannot_be_used_are_refused(tmp_path):
 
 
 BAD_TEXTS = {
-    "empty": ("", "x.csv"), "header only": ("who,a\n", "no rows"),
     "no column": ("who,A\n1,2\n", "'a'"),
-    "a column twice": ("who,a,a\n1,2,3\n", "'a'"), "short line": ("who,a\n1,2\n3\n", "x.csv.*got 1"),
+    "short line": ("who,a\n1,2\n3\n", "x.csv.*got 1"),
     "cut off": ("who,a,b\n1,2,3\n1,2", "got 2"),
     "a gap": ("who,a\n1,2\n1,\n", "'1', row 1.*'a'"),
-    "all gaps": ("who,a\n1,\n1,\n", "'1', row 0.*'a'"),
     "no name": ("who,a\n,2\n", "'who'"), "text": ("who,a\n1,2\n1,x\n", "'a'"),
-    "a line break": ('who,a,t\n1,2,"x\ny"\n', "byte 15"),
     "an open quote": ('who,a\n1,2\n"1,2\n', "byte 10"), "carriage returns": ("who,a\r1,2\r", "carriage"),
     "UTF-16": ("who,a\n1,2\n".encode("utf-16"), "UTF-8"),
     "large": (f"who,a\n1,0.5\n1,-{2**53 + 1}\n", f"'a'.*{2**53 + 1}"),
@@ -828,7 +759,6 @@ def test_one_bit_that_differs_in_a_file_with_checksums_is_seen(tmp_path):
 
 DASK_FRAMES = {
     "a gap": ({"a": [1.0, np.nan]}, {}, "'1', row 1.*'a'"),
-    "mixed": ({"a": np.array([1, "y"], dtype=object)}, {}, "'a'"),
     "a place twice": ({"o": [1, 1]}, {"order": "o"}, "two rows"), "absent": ({}, {"tokens": "A"}, "'A'"),
     "no rows": ({"who": [], "a": [], "o": []}, {}, "no rows"),
 }  # fmt: skip
@@ -846,25 +776,16 @@ def test_dask_frames_that_cannot_be_used_are_refused():
 # Without extras -----------------------------------------------------------------------------
 
 WITHOUT = """
-import sys, json
+import sys
 sys.modules["pyarrow"] = sys.modules["dask"] = None
 import pandas as pd, polyattn as pa
 frame = pd.DataFrame({"who": [1, 1, 2], "t": [2, 1, 1], "a": [2.0, 1.0, 3.0]})
-class Other:
-    def __arrow_c_stream__(self): ...
-class Lazy:
-    __dask_graph__ = None
-said = [pa.from_long(frame, sequence="who", order="t", tokens=["a"]).X[0].tolist()]
-said.append(pa.fit(frame.set_index(["who", "t"]).sort_index(), [1.0, 2.0]).n_dims)
-for call in (
-    lambda: pa.from_long(Other(), sequence="who", tokens=["a"]),
-    lambda: pa.scan("t.parquet", sequence="who", tokens=["a"]), lambda: pa.scan(Lazy()),
-):
+assert pa.from_long(frame, sequence="who", order="t", tokens=["a"]).X[0].tolist() == [[1], [2]]
+for data, word in (("t.parquet", "arrow"), (type("Lazy", (), {"__dask_graph__": None})(), "dask")):
     try:
-        call()
+        pa.scan(data, **({"sequence": "who", "tokens": "a"} if word == "arrow" else {}))
     except pa.errors.MissingExtra as error:
-        said.append(str(error))
-print(json.dumps(said))
+        print(word in str(error))
 """
 
 
@@ -872,8 +793,4 @@ def test_pandas_needs_no_extra_and_others_name_theirs(tmp_path):
     write_parquet(tmp_path / "t.parquet", rows_with())
     command = [sys.executable, "-c", WITHOUT]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said[:2] == [[[1.0], [2.0]], 1]
-    assert ["arrow" in each for each in said[2:]] == [True, True, False]
-    assert "dask" in said[4]
+    assert (done.stdout.split(), done.stderr) == (["True"] * 2, "")
