@@ -43,11 +43,6 @@ def in_mode(rows, X, mode):
     return [rows[a:b] for a, b in itertools.pairwise(borders)]
 
 
-def of_integers(X):
-    """Data for which every sum is exact, whatever the order of its terms."""
-    return [np.rint(4 * x) for x in X]
-
-
 def fitted(statistics, ridge=1.0):
     return pa.fit(statistics=statistics, ridge=ridge)
 
@@ -159,35 +154,31 @@ def test_small_eigenvalues_survive_in_the_factor_only():
     seed=st.integers(0, 99),
 )  # fmt: skip
 def test_parts_in_any_order_and_any_batches_are_the_whole(kind, fields, X, cuts, seed):
-    """Merged, updated and saved on the way, with weights of which some are zero."""
+    """With weights of which some are zero; of integers, so that sums are exact."""
     form, width = split_context(fields)
     form = {key: value for key, value in form.items() if key not in ("decay", "mean")}
-    X, rng, mode = of_integers(X), np.random.default_rng(seed), form["mode"]
-    context = None if width is None else of_integers(contexts_for(X, form, width))
+    rng, mode, context = np.random.default_rng(seed), form["mode"], contexts_for(X, form, width)
     n_rows = sum(len(predicted(len(x), mode)) for x in X)
     Y = in_mode(rng.integers(-3, 4, (n_rows, 1)).astype(float), X, mode)
     weights = rng.integers(0, 3, len(X)).astype(float)
+    X, Z = ([np.rint(4 * x) for x in each or ()] for each in (X, context))
 
     def part(first, stop, made=None):
-        made = kind(3, 1, form=pa.Form(**form), n_context_dims=width) if made is None else made
+        made = made or kind(3, 1, form=pa.Form(**form), n_context_dims=width)
         if first < stop:
-            own = None if context is None else context[first:stop]
+            own = None if width is None else Z[first:stop]
             made.update(X[first:stop], Y[first:stop], weights[first:stop], own)
         return made
 
-    whole = part(0, len(X))
-    borders = sorted({0, len(X), *(cut % (len(X) + 1) for cut in cuts)})
-    pieces = list(itertools.pairwise(borders))
-    batches = part(0, 0)
+    whole, batches = part(0, len(X)), part(0, 0)
+    pieces = list(itertools.pairwise(sorted({0, len(X), *(cut % (len(X) + 1) for cut in cuts)})))
     for first, stop in pieces:
         assert part(first, stop, batches) is batches
-    shuffled = [pieces[i] for i in rng.permutation(len(pieces))]
-    merged = sum(part(*piece) for piece in shuffled)
-    neutral = part(0, 0) + whole + part(0, 0)
-    for found in (batches, merged, neutral):
-        assert (found.n_rows, found.n_sequences, found.total_weight) == (
-            whole.n_rows, whole.n_sequences, whole.total_weight,
-        )  # fmt: skip
+    merged = sum(part(*pieces[i]) for i in rng.permutation(len(pieces)))
+    assert part(0, 0) + whole + part(0, 0) == whole
+    for found in (batches, merged):
+        for name in ("n_rows", "n_sequences", "total_weight"):
+            assert getattr(found, name) == getattr(whole, name)
         if kind is pa.Moments:
             for name in ("gram", "cross", "target_gram"):
                 wanted = getattr(whole, name)
@@ -195,7 +186,6 @@ def test_parts_in_any_order_and_any_batches_are_the_whole(kind, fields, X, cuts,
                 np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=atol)
         elif weights.any():
             np.testing.assert_allclose(fitted(found).coef, fitted(whole).coef, atol=1e-8)
-    assert neutral == whole
 
 
 def test_sums_in_true_units_that_float64_cannot_hold_are_refused():
