@@ -131,6 +131,8 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
     batch = Batch(values, offsets)
     offsets[1] = 3
     same(batch, RAGGED)
+    # Which axis is which is said.
+    assert all(word in str(batch) for word in ("4 sequences", "1..5 tokens", "2 coordinates"))
     assert np.shares_memory(batch[1], values)
     for cut in (slice(1, 3), slice(None, 2), slice(-2, None), slice(0, 99)):
         same(batch[cut], RAGGED[cut])
@@ -432,6 +434,8 @@ REFUSED = {
     "widths": (of([np.ones((2, 2)), np.ones((2, 3))]), r"X\[0\].*2.*X\[1\].*3"),
     "values": (lambda: Batch(np.ones(3), [0, 3]), "values"),
     "offsets that end": (lambda: Batch(ONE[0], [0, 2]), "offsets.*3"),
+    "offsets that begin": (lambda: Batch(ONE[0], [1, 3]), "offsets.*1"),
+    "offsets that fall": (lambda: Batch(ONE[0], [0, 2, 1, 3]), "sequence 1"),
     "offsets that repeat": (lambda: Batch(ONE[0], [0, 2, 2, 3]), "sequence 1"),
     "names": (lambda: Batch(ONE[0], [0, 3], coordinate_names=["a"]), "coordinate_names.*2"),
     "one length": (lambda: Batch.from_padded(ONE, [1]), "lengths.*2"),

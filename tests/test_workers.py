@@ -141,11 +141,23 @@ def sources(folder, count):
     yield "dask array", pa.scan(*(dask.array.from_array(each, chunks=20) for each in (X, Y)))
 
 
+def squared_too(tokens):
+    return np.concatenate([tokens, tokens**2], axis=1)
+
+
+OWN = (
+    {},
+    {"bias": True, "decay": (0.5, 1.0)},
+    {"key": squared_too},
+    {"skip": True, "key": np.eye(3)},
+)
+
+
 def test_whatever_holds_sequences_gives_the_bits_of_one_process(client, tmp_path):
     for number, (name, source) in enumerate(sources(tmp_path, 5)):
-        kind = KINDS[number % 2]
-        one = kind(3, 2, "causal").update(source)
-        assert kind(3, 2, "causal").update(source, client=client) == one, name
+        kind, form = KINDS[number % 2], pa.Form(mode="causal", **OWN[number % len(OWN)])
+        one = kind(3, 2, form=form).update(source)
+        assert kind(3, 2, form=form).update(source, client=client) == one, name
         assert one.n_sequences == 60
     assert_nothing_left(client)
 
@@ -158,21 +170,6 @@ def test_many_parts_give_the_bits_of_one_process(client):
     parts = list(all_items(70))
     one, other = (pa.Moments(3, 2, "causal").update(pa.scan(each)) for each in (parts, parts[::-1]))
     assert np.any(pa.fit(statistics=one).coef != pa.fit(statistics=other).coef)
-
-
-def squared_too(tokens):
-    return np.concatenate([tokens, tokens**2], axis=1)
-
-
-def test_forms_travel(client):
-    source = delayed(3)
-    for options in (
-        {"bias": True, "decay": (0.5, 1.0)}, {"key": squared_too},
-        {"skip": True, "intercept": True, "key": np.eye(3)[:, :2] / 3},
-    ):  # fmt: skip
-        form = pa.Form(mode="causal", **options)
-        many = pa.Moments(3, 2, form=form).update(source, client=client)
-        assert many == pa.Moments(3, 2, form=form).update(source)
 
 
 def assert_same_fit(one, many):

@@ -20,7 +20,7 @@ from polyattn.features import sequence_sums, summaries
 from polyattn.sources import names as names_module
 from polyattn.sources import parquet, shards
 from polyattn.sources.names import SequenceNames
-from polyattn.sources.parquet_rows import KeptReaders, RowReader
+from polyattn.sources.parquet_rows import KeptReaders
 from polyattn.stats import moment_sums, moments, triangular_factor
 from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 
@@ -71,36 +71,6 @@ def test_a_change_while_a_file_is_read_is_refused(tmp_path, monkeypatch, kind, c
     monkeypatch.setattr(owner, name, reading)
     with pytest.raises(FileFormatError, match=path.name):
         pa.Moments(2).update(source)
-
-
-# Rows of Parquet files ----------------------------------------------------------------------
-
-
-def test_rows_are_decoded_once_and_a_chunk_at_a_time(tmp_path, monkeypatch):
-    made, sizes = [], []
-
-    class Counted(RowReader):
-        def __init__(self, *given):
-            super().__init__(*given)
-            made.append(self)
-
-    monkeypatch.setattr(parquet, "RowReader", Counted)
-    rng, names = np.random.default_rng(0), np.repeat(np.arange(4_000), 100)
-    columns = {"id": names, **{name: rng.standard_normal(len(names)) for name in "xy"}}
-    path, readers = tmp_path / "t.parquet", []
-    pq.write_table(arrow.table(columns), path, use_dictionary=False)
-    for keep in (4, 0):
-        monkeypatch.setattr(parquet, "READERS", KeptReaders(keep))
-        source = pa.scan(path, sequence="id", tokens=["x", "y"], chunk_bytes=1 << 19)
-        made.clear()
-        before = arrow.total_allocated_bytes()
-        for chunk in source.chunks:
-            chunk.read_inputs()
-            sizes.append(arrow.total_allocated_bytes() - before)
-        readers.append(len(made))
-    # Of the one large row group some batches, buffers and pages are in memory: not 10 MB of it.
-    assert max(sizes) < 6 << 20
-    assert readers[0] < len(source.chunks) < readers[1]
 
 
 # Sums ---------------------------------------------------------------------------------------
