@@ -438,6 +438,7 @@ REFUSED = {
     "offsets that fall": (lambda: Batch(ONE[0], [0, 2, 1, 3]), "sequence 1"),
     "offsets that repeat": (lambda: Batch(ONE[0], [0, 2, 2, 3]), "sequence 1"),
     "names": (lambda: Batch(ONE[0], [0, 3], coordinate_names=["a"]), "coordinate_names.*2"),
+    "length four": (lambda: Batch.from_padded(ONE, [1, 4]), "lengths.*1 and 3"),
     "one length": (lambda: Batch.from_padded(ONE, [1]), "lengths.*2"),
     **{f"layout of {make.__name__}": (lambda make=make: make(ONE, layout="channel_first"), "layout")
        for make in (Batch.from_array, Batch.from_sequences, Batch.from_padded)},
