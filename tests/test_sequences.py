@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from functools import cache
 
@@ -21,10 +22,8 @@ from polyattn.errors import InvalidInput, InvalidType, PolyattnError
 RNG = np.random.default_rng(20)
 Batch = pa.SequenceBatch
 X = RNG.standard_normal((24, 6, 2))
-CHANNELS = np.ascontiguousarray(X.swapaxes(1, 2))
 RAGGED = [RNG.standard_normal((length, 2)) for length in (2, 5, 1, 4)]
 Y, Y_TOKENS = RNG.standard_normal(24), RNG.standard_normal((24, 6, 2))
-LABELS = np.array(["walk", "run"])[RNG.integers(2, size=24)]
 
 
 def same(batch, sequences):
@@ -70,46 +69,55 @@ def test_all_ways_to_give_sequences_are_the_same(array, cuts, more):
     same(Batch.from_array(array.swapaxes(1, 2), layout="channels_first"), array)
 
 
-STORED = {
-    "float32": X.astype(np.float32), "float16": X.astype(np.float16),
-    "int64": np.round(10 * X).astype(np.int64), "int8": np.round(10 * X).astype(np.int8),
-    "uint8": np.abs(np.round(10 * X)).astype(np.uint8), "bool": X > 0,
-    "big endian": X.astype(">f8"), "Fortran order": np.asfortranarray(X),
-    "transposed": np.ascontiguousarray(X.transpose(2, 0, 1)).transpose(1, 2, 0),
-    "every second": np.repeat(X, 2, axis=1)[:, ::2], "backwards": X[::-1, ::-1, ::-1],
-    "broadcast": np.broadcast_to(X[:1], X.shape),
-}  # fmt: skip
+def unaligned(array):
+    """The same numbers, beginning where no processor likes to read them."""
+    return np.frombuffer(b"-" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
 
 
-@pytest.mark.parametrize("name", STORED)
-def test_any_memory_gives_the_same_answer_and_stays_as_it_is(name, tmp_path):
-    stored = STORED[name]
-    before, plain = stored.copy(), np.array(stored, dtype=np.float64, order="C")
-    np.save(tmp_path / "x.npy", stored)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for mode in ("last", "full"):
-        layer = pa.LinearAttention(RNG.standard_normal((2, 2)), RNG.standard_normal((2, 1)), mode)
-        targets = Y if mode == "last" else Y_TOKENS[..., :1]
-        sums = pa.Moments(2, 1, mode).update(plain, targets).gram
+STORED = (
+    X.astype(np.float32), X.astype(np.float16), np.abs(np.round(10 * X)).astype(np.uint8), X > 0,
+    X.astype(">f8"), np.asfortranarray(X), unaligned(X), np.repeat(X, 2, axis=1)[:, ::2],
+    X[::-1, ::-1, ::-1], np.broadcast_to(X[:1], X.shape),
+)  # fmt: skip
+
+
+def test_any_memory_gives_the_same_answer_and_stays_as_it_is(tmp_path):
+    layer = pa.LinearAttention(np.eye(2), np.ones((2, 1)), "full")
+    for stored in STORED:
+        before, plain = stored.copy(), np.array(stored, dtype=np.float64, order="C")
+        np.save(tmp_path / "x.npy", stored)
+        mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+        sums = pa.Moments(2, 1).update(plain, Y).gram
         for given_X in (stored, mapped, list(stored), Batch.from_array(stored), stored.tolist()):
             np.testing.assert_allclose(np.stack(layer(given_X)), layer(plain), rtol=1e-12)
-            found = pa.Moments(2, 1, mode).update(given_X, targets).gram
+            found = pa.Moments(2, 1).update(given_X, Y).gram
             np.testing.assert_allclose(found, sums, rtol=1e-12, atol=1e-12 * np.abs(sums).max())
-    np.testing.assert_array_equal(stored, before)
-    np.testing.assert_array_equal(mapped, before)
+        np.testing.assert_array_equal(stored, before)
+        np.testing.assert_array_equal(mapped, before)
+
+
+@pytest.mark.slow
+def test_unaligned_arrays_give_the_same_bits():
+    """As they arrive from other processes, where BLAS would add up in another order."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((4000, 6, 5)), rng.standard_normal((4000, 6, 3))
+    odd_X, odd_Y = unaligned(X), unaligned(Y)
+    assert not odd_X.flags.aligned
+    for solver, make in itertools.product(
+        ("primal", "direct", "iterative"), (lambda *data: data, lambda *data: (pa.scan(*data),))
+    ):
+        options = {"mode": "causal", "solver": solver, "ridge": 0.1}
+        one, other = pa.fit(*make(X, Y), **options), pa.fit(*make(odd_X, odd_Y), **options)
+        np.testing.assert_array_equal(one.coef, other.coef)
+        np.testing.assert_array_equal(one.predict(X), other.predict(odd_X))
 
 
 def test_arrays_of_objects_and_series_are_what_they_hold():
     layer = pa.LinearAttention(np.eye(2), np.ones((2, 1)), "causal")
-    for held in (
-        in_objects(RAGGED), np.array(RAGGED, dtype=object), tuple(RAGGED),
-        pd.Series(RAGGED, index=list("abcd")),
-    ):  # fmt: skip
+    for held in (in_objects(RAGGED), tuple(RAGGED), pd.Series(RAGGED, index=list("abcd"))):
         for one, other in zip(layer(held), layer(RAGGED), strict=True):
             np.testing.assert_array_equal(one, other)
-    outputs = layer(in_objects(list(X)))
-    assert isinstance(outputs, list)
-    np.testing.assert_array_equal(np.stack(outputs), layer(X))
+    assert isinstance(layer(in_objects(list(X))), list)
     # Of one shape, numpy makes an array of numbers that are objects; integers stay integers.
     np.testing.assert_array_equal(layer(np.array(list(X), dtype=object)), layer(X))
     whole = np.array([[[2**60 + 1], [2]]], dtype=object)
@@ -123,6 +131,8 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
     batch = Batch(values, offsets)
     offsets[1] = 3
     same(batch, RAGGED)
+    # Which axis is which is said.
+    assert all(word in str(batch) for word in ("4 sequences", "1..5 tokens", "2 coordinates"))
     assert np.shares_memory(batch[1], values)
     for cut in (slice(1, 3), slice(None, 2), slice(-2, None), slice(0, 99)):
         same(batch[cut], RAGGED[cut])
@@ -136,61 +146,22 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
             batch[other]
 
 
-def test_a_batch_says_which_axis_is_which():
-    """An array (300, 4, 50) of channels was read as 50 coordinates, and nothing said so."""
-    array = np.zeros((300, 4, 50))
-    for batch, words in (
-        (Batch.from_array(array), ("300", "4 tokens", "50 coordinates")),
-        (Batch.from_array(array, layout="channels_first"), ("300", "50 tokens", "4 coordinates")),
-        (Batch.from_sequences(RAGGED), ("4 sequences", "1..5 tokens", "2 coordinates")),
-    ):
-        assert all(word in batch.in_words and word in str(batch) for word in words)
-
-
-def test_targets_of_all_shapes_are_the_same():
-    ragged_Y = [RNG.standard_normal((len(x), 1)) for x in RAGGED]
-    fits = {
-        "last": (X, [Y, Y[:, None], Y.tolist(), Y.astype(">f8"), list(Y)]),
-        "causal": (X, [Y_TOKENS[..., :1], Y_TOKENS[..., 0], list(Y_TOKENS[..., 0]),
-                       Batch.from_array(Y_TOKENS[..., :1])]),
-        "full": (RAGGED, [ragged_Y, [y[:, 0] for y in ragged_Y], Batch.from_sequences(ragged_Y)]),
-    }  # fmt: skip
-    for mode, (given_X, ways) in fits.items():
-        first, *others = (pa.fit(given_X, way, mode=mode, ridge=1.0).coef for way in ways)
-        for other in others:
-            np.testing.assert_array_equal(other, first)
-    whole = pa.fit(X, Y, sample_weight=np.arange(24, dtype=np.uint8))
-    np.testing.assert_array_equal(whole.coef, pa.fit(X, Y, sample_weight=np.arange(24.0)).coef)
-
-
 # torch --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
-def test_tensors_of_any_float_with_gradients_are_arrays(name):
-    tensor = torch.tensor(X, dtype=getattr(torch, name), requires_grad=True)
-    expected, layer = (
-        tensor.detach().to(torch.float64).numpy(),
-        pa.LinearAttention(np.eye(2), np.eye(2)),
-    )
-    for given_X in (tensor, list(tensor), torch.nn.Parameter(tensor)):
-        np.testing.assert_allclose(layer(given_X), layer(expected), rtol=1e-14)
-    y = torch.tensor(Y, requires_grad=True)
-    fitted = pa.LinearAttentionRegressor(ridge=0.1).fit(tensor, y)
-    plain = pa.LinearAttentionRegressor(ridge=0.1).fit(expected, Y)
-    np.testing.assert_allclose(fitted.predict(tensor), plain.predict(expected), rtol=1e-6)
-    np.testing.assert_allclose(pa.fit(pa.scan(tensor, y)).coef, pa.fit(expected, Y).coef)
-
-
-def test_lists_of_tensors_are_targets_and_tensors_are_not_copied():
-    scalars = [torch.tensor(each, requires_grad=True) for each in Y]
-    rows = [torch.tensor(each[:, 0], requires_grad=True) for each in RAGGED]
-    for made in (lambda *data: data, lambda *data: (pa.scan(*data),)):
-        np.testing.assert_array_equal(pa.fit(*made(X, scalars)).coef, pa.fit(*made(X, Y)).coef)
-        ragged = [torch.tensor(each, requires_grad=True) for each in RAGGED]
-        expected = pa.fit(*made(RAGGED, [each[:, 0] for each in RAGGED]), mode="causal")
-        found = pa.fit(*made(ragged, rows), mode="causal")
-        np.testing.assert_array_equal(found.coef, expected.coef)
+def test_tensors_of_any_float_with_gradients_are_arrays():
+    layer, y = pa.LinearAttention(np.eye(2), np.eye(2)), torch.tensor(Y, requires_grad=True)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        tensor = torch.tensor(X, dtype=dtype, requires_grad=True)
+        expected = tensor.detach().to(torch.float64).numpy()
+        for given_X in (tensor, list(tensor), torch.nn.Parameter(tensor)):
+            np.testing.assert_allclose(layer(given_X), layer(expected), rtol=1e-14)
+        for data in ((tensor, y), (pa.scan(tensor, y),), (tensor, list(y))):
+            np.testing.assert_allclose(pa.fit(*data).coef, pa.fit(expected, Y).coef, rtol=1e-6)
+    ragged = [torch.tensor(each, requires_grad=True) for each in RAGGED]
+    expected = pa.fit(RAGGED, [each[:, 0] for each in RAGGED], mode="causal")
+    found = pa.fit(ragged, [each[:, 0] for each in ragged], mode="causal")
+    np.testing.assert_array_equal(found.coef, expected.coef)
     tensor = torch.tensor(X)
     assert np.shares_memory(Batch.from_array(tensor)[0], tensor.numpy())
     negative = torch.complex(tensor, tensor).conj().imag  # negated where it is read
@@ -199,71 +170,59 @@ def test_lists_of_tensors_are_targets_and_tensors_are_not_copied():
 
 def pretended(nested, kind):
     """What a tensor says of itself that lies on another device, or is nested."""
-
-    class Device:
-        type = kind
-        __str__ = lambda _: f"{kind}:0"  # noqa: E731
-
+    device = type("Device", (), {"type": kind, "__str__": lambda _: f"{kind}:0"})()
     fields = {"is_nested": nested, "is_quantized": False, "layout": "torch.strided"}
-    return type("Tensor", (), {**fields, "device": Device(), "__module__": "torch"})()
+    return type("Tensor", (), {**fields, "device": device, "__module__": "torch"})()
 
 
-@pytest.mark.parametrize(
-    ("tensor", "word"),
-    [
-        (lambda: torch.tensor(X).to_sparse(), "to_dense"),
-        (lambda: torch.complex(torch.tensor(X), torch.tensor(X)), "complex"),
-        (lambda: torch.tensor(X).to("meta"), "meta"),
-        (lambda: pretended(False, "cuda"), r"cuda:0.*\.cpu\(\)"),
-        (lambda: pretended(True, "cpu"), "nested"),
-    ],
-)
-def test_tensors_without_numbers_at_hand_are_refused(tensor, word):
-    for given_X in (tensor(), [tensor(), tensor()]):
-        with pytest.raises(InvalidType, match=word):
-            pa.certify(given_X)
+def test_tensors_without_numbers_at_hand_are_refused():
+    tensor = torch.tensor(X)
+    for given_X, word in (
+        (tensor.to_sparse(), "to_dense"), (torch.complex(tensor, tensor), "complex"),
+        (tensor.to("meta"), "meta"), (pretended(False, "cuda"), r"cuda:0.*\.cpu\(\)"),
+        (pretended(True, "cpu"), "nested"),
+    ):  # fmt: skip
+        for held in (given_X, [given_X, given_X]):
+            with pytest.raises(InvalidType, match=word):
+                pa.certify(held)
 
 
 # The layout of estimators -------------------------------------------------------------------
 
 
-def models(**options):
-    return [
-        (pa.LinearAttentionRegressor(ridge=0.1, **options), Y),
-        (pa.LinearAttentionRegressor("causal", **options), Y_TOKENS),
-        (pa.LinearAttentionClassifier(ridge=0.1, **options), LABELS),
-        (pa.LinearAttentionClassifier(loss="logistic", **options), LABELS),
-        (pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False, **options), Y),
-    ]
+MODELS = (
+    (pa.LinearAttentionRegressor(ridge=0.1), Y),
+    (pa.LinearAttentionRegressor("causal"), Y_TOKENS),
+    (pa.LinearAttentionClassifier(ridge=0.1), Y > 0),
+    (pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False), Y),
+)
 
 
 def test_estimators_take_channels_first_in_all_methods():
-    for (plain, y), (other, _) in zip(models(), models(layout="channels_first"), strict=True):
-        plain.fit(X, y)
-        for given_X in (CHANNELS, list(CHANNELS), in_objects(list(CHANNELS)), Batch.from_array(X)):
-            learned = clone(other).fit(given_X, y)
+    channels = np.ascontiguousarray(X.swapaxes(1, 2))
+    for model, y in MODELS:
+        plain = clone(model).fit(X, y)
+        for given_X in (channels, in_objects(list(channels)), Batch.from_array(X)):
+            learned = clone(model).set_params(layout="channels_first").fit(given_X, y)
             assert learned.n_features_in_ == 2
             for method in ("predict", "decision_function", "predict_proba"):
                 if hasattr(plain, method):
                     found, expected = getattr(learned, method)(given_X), getattr(plain, method)(X)
                     np.testing.assert_array_equal(np.stack(found), np.stack(expected))
             assert learned.score(given_X, y) == plain.score(X, y)
-    square, context = RNG.standard_normal((24, 2, 2)), RNG.standard_normal((24, 3, 5))
-    options = {"form": pa.Form(), "ridge": 1.0}
-    other = pa.LinearAttentionRegressor(layout="channels_first", **options)
-    plain = pa.LinearAttentionRegressor(**options)
-    other.fit(CHANNELS, Y, context=context)
-    plain.fit(X, Y, context=context.swapaxes(1, 2))
-    np.testing.assert_array_equal(
-        other.predict(CHANNELS, context=context), plain.predict(X, context=context.swapaxes(1, 2))
-    )
-    stream = clone(other).partial_fit(CHANNELS, Y)
-    expected = clone(plain).partial_fit(X, Y).predict(X, return_bound=True)
-    for one, two in zip(stream.predict(CHANNELS, return_bound=True), expected, strict=True):
-        np.testing.assert_array_equal(one, two)
+    plain, context = pa.LinearAttentionRegressor(form=pa.Form(), ridge=1.0), X[:, :3]
+    turned, own = clone(plain).set_params(layout="channels_first"), context.swapaxes(1, 2)
+    for method in ("fit", "partial_fit"):
+        found = getattr(clone(turned), method)(channels, Y, context=own)
+        expected = getattr(clone(plain), method)(X, Y, context=context)
+        for one, two in zip(
+            found.predict(channels, return_bound=True, context=own),
+            expected.predict(X, return_bound=True, context=context), strict=True,
+        ):  # fmt: skip
+            np.testing.assert_array_equal(one, two)
     # The negative control: a wrong layout is another fit.
-    wrong = clone(other).fit(square, Y).predict(square)
-    assert not np.allclose(wrong, clone(plain).fit(square, Y).predict(square))
+    wrong = clone(turned).fit(X[:, :2], Y).predict(X[:, :2])
+    assert not np.allclose(wrong, clone(plain).fit(X[:, :2], Y).predict(X[:, :2]))
 
 
 # Missing values -----------------------------------------------------------------------------
@@ -273,21 +232,18 @@ GAPS[3, 5, 1] = np.nan
 LAYER = pa.LinearAttention(np.eye(2), np.ones((2, 1)))
 
 
-@given(st.integers(0, 4), st.integers(1, 5))
-def test_missing_numbers_are_let_in_where_asked_and_parts_know(first, count):
+def test_missing_numbers_are_let_in_where_asked_and_parts_know():
     for batch in (
         Batch(GAPS.reshape(-1, 2), np.arange(6) * 6, missing=True),
         Batch.from_array(GAPS, missing=True), Batch.from_sequences(list(GAPS), missing=True),
         Batch.from_padded(GAPS, [6] * 5, missing=True),
     ):  # fmt: skip
         same(batch, GAPS)
-        assert "missing" in str(batch)
-        part, stop = batch[first : first + count], min(5, first + count)
-        if first <= 3 < stop:
+        for part, sound in ((batch[:3], X[:3]), (batch[4:], X[4:5])):
+            np.testing.assert_array_equal(LAYER(part), LAYER(sound))
+        for first in (0, 2, 3):
             with pytest.raises(InvalidInput, match=f"sequence {3 - first}, token 5, coordinate 1"):
-                LAYER(part)
-        else:
-            np.testing.assert_array_equal(LAYER(part), LAYER(X[first:stop]))
+                LAYER(batch[first:4])
 
 
 def test_nan_within_padding_is_missing_and_nan_throughout_is_refused():
@@ -311,42 +267,34 @@ def fitted():
 
 
 TAKERS = {
-    "fit": lambda Z: pa.fit(Z, Y[:5]), "fit of sums": lambda Z: pa.fit(Z, Y[:5], solver="primal"),
+    "fit": lambda Z: pa.fit(Z, Y[:5]),
     "fit with a context": lambda Z: pa.fit(X[:5], Y[:5], context=Z),
     "targets": lambda Z: pa.fit(X[:5], Z, mode="causal"),
     "targets of a source": lambda Z: pa.fit(pa.scan(X[:5], Z), mode="causal"),
-    "result.predict": lambda Z: pa.fit(X, Y).predict(Z),
     "result.generalisation": lambda Z: fitted()[0].generalisation(0.9, Z, Y[:5]),
     "certify": pa.certify,
-    "certify in floating point": lambda Z: pa.certify(Z, method="float"),
     "verify": lambda Z: pa.verify(fitted()[2], Z), "bound": lambda Z: fitted()[2].bound(Z, 0.1),
     "audit": lambda Z: pa.audit(LAYER, Z, Y[:5]), "Moments": lambda Z: pa.Moments(2, 1).update(Z, Y[:5]),
-    "TriangularFactor": lambda Z: pa.TriangularFactor(2, 1).update(Z, Y[:5]),
     "learning_curve": lambda Z: pa.learning_curve(Z, Y[:5], [3]),
     "layer": LAYER,
     "context of a layer": lambda Z: pa.LinearAttention(
         np.eye(2), np.eye(2), form=pa.Form(), n_dims=2, n_context_dims=2)(X[:5], context=Z),
     "softmax layer": pa.SoftmaxAttention([np.eye(2)], [np.eye(2)]),
     "learn_softmax": lambda Z: pa.learn_softmax(Z, Y[:5], n_heads=1),
-    "scan": lambda Z: pa.fit(pa.scan(Z, Y[:5])), "scan of pairs": lambda Z: pa.fit(pa.scan([(Z, Y[:5])])),
-    "scan of a generator": lambda Z: pa.fit(pa.scan(iter([(Z, Y[:5])]))),
+    "scan": lambda Z: pa.fit(pa.scan(Z, Y[:5])),
     "regressor.fit": lambda Z: pa.LinearAttentionRegressor().fit(Z, Y[:5]),
-    "regressor.partial_fit": lambda Z: pa.LinearAttentionRegressor().partial_fit(Z, Y[:5]),
     "regressor.predict": lambda Z: pa.LinearAttentionRegressor().fit(X, Y).predict(Z),
     "regressor.score": lambda Z: fitted()[1].score(Z, Y[:5]),
-    "classifier.fit": lambda Z: pa.LinearAttentionClassifier().fit(Z, [0, 1, 0, 1, 0]),
     "domain": lambda Z: pa.certify(X, domain=pa.domains.Finite(Z)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TAKERS)
 def test_whatever_computes_refuses_missing_numbers_and_says_where(name):
-    for Z in (Batch.from_array(GAPS, missing=True), GAPS, list(GAPS)):
+    spoilt = np.where(np.isnan(GAPS), -np.inf, GAPS)
+    for Z in (Batch.from_array(GAPS, missing=True), list(GAPS), spoilt):
         with pytest.raises(InvalidInput, match=r"sequence 3, token 5, (coordinate|output) 1"):
             TAKERS[name](Z)
-    spoilt = np.where(np.isnan(GAPS), -np.inf, GAPS)
-    with pytest.raises(InvalidInput, match=r"sequence 3, token 5, (coordinate|output) 1"):
-        TAKERS[name](spoilt)
     with pytest.raises(InvalidInput, match=r"1 of 60|infinity"):
         Batch.from_array(spoilt, missing=True)
 
@@ -368,10 +316,9 @@ def table(n=40, t=5):
     return frame.assign(value=np.repeat(value, t))
 
 
-def taken(names=NAMES, targets="value", frame=None):
-    frame = table() if frame is None else frame
+def taken(names=NAMES, targets="value"):
     places = {"sequence": "run", "order": "time", "tokens": list(names)}
-    return pa.from_long(frame, **places, targets=targets, missing="keep")
+    return pa.from_long(table(), **places, targets=targets)
 
 
 def applied(model, X):
@@ -380,9 +327,7 @@ def applied(model, X):
 
 
 NAMED = {
-    "regressor": pa.LinearAttentionRegressor(), "scaler": pa.SequenceScaler(),
-    "streaming regressor": pa.LinearAttentionRegressor(solver="direct"),
-    "imputer": pa.SequenceImputer(add_indicator=True),
+    "scaler": pa.SequenceScaler(), "streaming regressor": pa.LinearAttentionRegressor(solver="direct"),
     "softmax": pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False),
     "pipeline": make_pipeline(
         pa.SequenceImputer(), pa.SequenceScaler(), pa.LinearAttentionRegressor()),
@@ -396,9 +341,6 @@ def test_what_was_fitted_to_named_coordinates_refuses_another_order(name, tmp_pa
     model, targets = clone(NAMED[name]), "state" if name == "classifier" else "value"
     (X, y), turned = taken(targets=targets), taken(TURNED).X
     model.fit(X, y)
-    first = model.steps[0][1] if hasattr(model, "steps") else model
-    if not isinstance(first, str):
-        assert first.feature_names_in_.tolist() == list(NAMES)
     pa.save(model, tmp_path / "model.safetensors")
     indexed = table().set_index(["run", "time"])
     for each in (model, pa.load(tmp_path / "model.safetensors")):
@@ -409,27 +351,23 @@ def test_what_was_fitted_to_named_coordinates_refuses_another_order(name, tmp_pa
         np.testing.assert_array_equal(applied(each, X), applied(model, list(X)))
         np.testing.assert_array_equal(applied(each, X), applied(model, indexed[list(NAMES)]))
     with pytest.raises(InvalidInput, match=r"'heat'.*'speed'"):
-        applied(model, taken(("pressure", "flow", "heat"), frame=table().assign(heat=1.0)).X)
+        applied(model, X.named(["pressure", "flow", "heat"]))
     # A fit to sequences without names forgets them, and takes any.
-    model.fit(list(X), y)
-    assert not hasattr(first, "feature_names_in_")
-    applied(model, turned)
+    applied(model.fit(list(X), y), turned)
 
 
 def test_names_travel_with_batches_sources_and_streams(tmp_path):
     (X, y), turned = taken(), taken(TURNED).X
-    assert X.coordinate_names == X[3:9].coordinate_names == NAMES
-    assert Batch.from_sequences(list(X)).coordinate_names is None
+    assert Batch.from_sequences(list(X)).coordinate_names is X.named(None).coordinate_names is None
     assert X.named(["a", "b", "c"]).coordinate_names == ("a", "b", "c")
-    assert X.named(None).coordinate_names is None
     table().to_parquet(tmp_path / "t.parquet")
     columns = {"sequence": "run", "order": "time", "targets": "value"}
     right, wrong = (
         pa.scan(tmp_path / "t.parquet", tokens=list(names), **columns) for names in (NAMES, TURNED)
     )
     scaled = pa.SequenceScaler().fit(right).transform(right)
-    assert right.coordinate_names == scaled.coordinate_names == pa.scan(X).coordinate_names == NAMES
-    assert pa.scan([(X, y), (list(X), y)]).coordinate_names == NAMES
+    for named in (X, X[3:9], right, scaled, pa.scan(X), pa.scan([(X, y), (list(X), y)])):
+        assert named.coordinate_names == NAMES
     with pytest.raises(InvalidInput, match=r"names|called|flow"):
         pa.scan([(X, y), (turned, y)])
     for make in (pa.LinearAttentionRegressor, pa.SequenceScaler):
@@ -439,67 +377,25 @@ def test_names_travel_with_batches_sources_and_streams(tmp_path):
                 model.partial_fit(*bad)
         with pytest.raises(InvalidInput, match=OTHER_ORDER):
             applied(make().fit(right), wrong)
-        whole = make().fit(X, y)
-        np.testing.assert_allclose(
-            applied(stream.partial_fit(X[20:], y[20:]), X), applied(whole, X), atol=1e-6
-        )
-        assert stream.feature_names_in_.tolist() == list(NAMES)
+        assert stream.partial_fit(X[20:], y[20:]).feature_names_in_.tolist() == list(NAMES)
 
 
-def test_indicators_are_named_after_what_was_missing():
-    frame = table()
-    frame.loc[3, "flow"] = np.nan
-    X, wanted = taken(frame=frame).X, [*NAMES, "missingindicator_flow"]
-    imputer = pa.SequenceImputer(add_indicator=True).fit(X)
-    assert imputer.get_feature_names_out().tolist() == wanted
-    assert imputer.transform(X).coordinate_names == tuple(wanted)
-    assert imputer.get_feature_names_out(NAMES).tolist() == wanted
-    with pytest.raises(InvalidInput, match="input_features"):
-        imputer.get_feature_names_out(TURNED)
-    nameless = pa.SequenceImputer().fit(list(X))
-    assert nameless.get_feature_names_out().tolist() == ["x0", "x1", "x2"]
-    assert nameless.transform(X).coordinate_names == NAMES
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_fits_know_the_names_of_their_data(loss, tmp_path):
-    X, y = taken(targets="state" if loss == "logistic" else "value")
-    y, turned = (y == "worn").astype(int) if loss == "logistic" else y, taken(TURNED).X
-    found = pa.fit(X, y, loss=loss, ridge=1.0)
+def test_fits_know_the_names_of_their_data(tmp_path):
+    (X, y), turned = taken(), taken(TURNED).X
+    found, known = pa.fit(X, y, ridge=1.0), pa.fit(X, y > 0, loss="logistic", ridge=1.0)
     pa.save(found, tmp_path / "fit.safetensors")
-    for result in (found, pa.load(tmp_path / "fit.safetensors")):
+    loaded = pa.load(tmp_path / "fit.safetensors")
+    for result in (found, loaded, known):
         assert result.coordinate_names == NAMES
-        assert all(name in str(result) for name in NAMES)
-        calls = [
-            lambda Z, r=result: r.predict(Z),
-            lambda Z, r=result: r.report(tmp_path / "p.html", Z, y),
-        ]
-        if loss == "squared":
-            calls += [
-                lambda Z, r=result: pa.audit(r, Z, y),
-                lambda Z, r=result: r.generalisation(0.9, Z, y),
-            ]
-        for call in calls:
-            with pytest.raises(InvalidInput, match=OTHER_ORDER):
-                call(turned)
         np.testing.assert_array_equal(result.predict(X), result.predict(list(X)))
-        result.report(tmp_path / "p.html", X, y)
-        assert all(name in (tmp_path / "p.html").read_text() for name in NAMES)
-    assert pa.fit(list(X), y, loss=loss, ridge=1.0).coordinate_names is None
-
-
-def test_verbs_refuse_columns_in_another_order(run, tmp_path):
-    table().to_parquet(tmp_path / "data.parquet")
-    places = ("data.parquet", "--sequence", "run", "--order", "time", "--tokens")
-    right, wrong = ((*places, ",".join(names)) for names in (NAMES, TURNED))
-    for options in (("--targets", "value"), ("--targets", "state", "--classify", "--scale")):
-        assert run("fit", *right, *options, "-o", "m.safetensors").exit_code == 0
-        refused = run("predict", "m.safetensors", *wrong, "-o", "p.csv")
-        assert refused.exit_code == 1
-        assert all(name in refused.stderr for name in NAMES)
-        assert not (tmp_path / "p.csv").exists()
-        assert run("predict", "m.safetensors", *right, "-o", "p.npy").exit_code == 0
-        assert run("report", "m.safetensors", *wrong, *options[:2], "-o", "p.html").exit_code == 1
+    for call in (
+        found.predict, loaded.predict, known.predict, lambda Z: pa.audit(found, Z, y),
+        lambda Z: found.report(tmp_path / "p.html", Z, y),
+        lambda Z: found.generalisation(0.9, Z, y),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=OTHER_ORDER):
+            call(turned)
+    assert pa.fit(list(X), y, ridge=1.0).coordinate_names is None
 
 
 # What is refused ----------------------------------------------------------------------------
@@ -528,63 +424,36 @@ REFUSED = {
     "NaN": (of(bad(np.nan, 2, 3, 2)), "X.*1 of 12.*sequence 1, token 2, coordinate 1"),
     "infinity": (of(bad(-np.inf, 2, 3, 2)), "X.*1 of 12"),
     "NaN in a list": (of([np.ones((2, 2)), bad(np.nan, 2, 2)]), "X.*1 of 8.*sequence 1, token 1"),
-    "complex": (of(ONE * 1j), "X.*complex"), "text": (of(np.full((2, 3, 2), "a")), "X.*text"),
-    "bytes": (of(np.full((2, 3, 2), b"a")), "X.*bytes"), "dates": (of(ONE.astype("M8[s]")), "X.*datetime"),
-    "objects": (of(np.full((2, 3, 2), Decimal(1))), "X"), "texts in objects": (of(np.full((1, 1, 1), "1", object)), "X"),
-    "nothing": (of(None), "X"), "a text": (of("tokens"), "X"), "a dict": (of({"a": 1}), "X"),
+    "complex": (of(ONE * 1j), "X.*complex"),
+    "objects": (of(np.full((2, 3, 2), Decimal(1))), "X"),
     "long double": (of(ONE.astype(np.longdouble)), "X.*float64"),
     "no sequence": (of(ONE[:0]), "X is empty"), "an empty list": (of([]), "X is empty"),
-    "no tokens": (of(ONE[:, :0]), "X.*token"), "no tokens in a list": (of([ONE[0], ONE[0, :0]]), "sequence 1"),
-    "no coordinates": (of(ONE[..., :0]), "coordinate"), "a matrix": (of(ONE[0]), r"X.*\(3, 2\)"),
-    "a number": (of(3.0), r"X.*\(\)"), "four axes": (of(ONE[None]), r"X.*\(1, 2, 3, 2\)"),
-    "flat lists": (of([[1.0, 2.0], [3.0]]), r"X\[0\]"), "ragged tokens": (of([[[1.0, 2.0], [3.0]]]), r"X\[0\]"),
+    "no tokens": (of(ONE[:, :0]), "X.*token"),
+    "a matrix": (of(ONE[0]), r"X.*\(3, 2\)"),
+    "flat lists": (of([[1.0, 2.0], [3.0]]), r"X\[0\]"),
     "widths": (of([np.ones((2, 2)), np.ones((2, 3))]), r"X\[0\].*2.*X\[1\].*3"),
-    "another width": (lambda: LAYER(np.ones((2, 3, 3))), "X.*2 coordinates.*3"),
     "values": (lambda: Batch(np.ones(3), [0, 3]), "values"),
-    "float offsets": (lambda: Batch(ONE[0], [0.0, 3.0]), "offsets"), "one offset": (lambda: Batch(ONE[0], [0]), "offsets"),
     "offsets that end": (lambda: Batch(ONE[0], [0, 2]), "offsets.*3"),
     "offsets that begin": (lambda: Batch(ONE[0], [1, 3]), "offsets.*1"),
-    "offsets that repeat": (lambda: Batch(ONE[0], [0, 2, 2, 3]), "sequence 1"),
     "offsets that fall": (lambda: Batch(ONE[0], [0, 2, 1, 3]), "sequence 1"),
+    "offsets that repeat": (lambda: Batch(ONE[0], [0, 2, 2, 3]), "sequence 1"),
     "names": (lambda: Batch(ONE[0], [0, 3], coordinate_names=["a"]), "coordinate_names.*2"),
-    "other names": (lambda: Batch.from_array(ONE).named("ab"), "coordinate_names"),
-    "a name of a number": (lambda: Batch.from_array(ONE).named([1, 2]), "coordinate_names"),
-    "missing": (lambda: Batch.from_array(ONE, missing="keep"), "missing"),
-    "a padded matrix": (lambda: Batch.from_padded(ONE[0], [1]), r"padded X.*\(3, 2\)"),
-    "one length": (lambda: Batch.from_padded(ONE, [1]), "lengths.*2"),
-    "float lengths": (lambda: Batch.from_padded(ONE, [1.0, 2.0]), "lengths"),
-    "length zero": (lambda: Batch.from_padded(ONE, [0, 2]), "lengths.*1 and 3"),
     "length four": (lambda: Batch.from_padded(ONE, [1, 4]), "lengths.*1 and 3"),
-    "nothing padded": (lambda: Batch.from_padded(ONE[:0], np.ones(0, int)), "X is empty"),
+    "one length": (lambda: Batch.from_padded(ONE, [1]), "lengths.*2"),
     **{f"layout of {make.__name__}": (lambda make=make: make(ONE, layout="channel_first"), "layout")
        for make in (Batch.from_array, Batch.from_sequences, Batch.from_padded)},
     **{f"layout of {model.__name__}": (
         lambda model=model: model(layout="time_first").fit(ONE, [0, 1]), "layout")
        for model in (pa.LinearAttentionRegressor, pa.LinearAttentionClassifier, pa.SoftmaxAttentionRegressor)},
     "channels": (lambda: pa.LinearAttentionRegressor(layout="channels_first").fit(ONE[0], [0]), "n_channels, n_time"),
-    "ids": (lambda: Batch.from_ids([[0, 3]], 3), "ids"), "float ids": (lambda: Batch.from_ids([[0.0]], 3), "ids"),
+    "ids": (lambda: Batch.from_ids([[0, 3]], 3), "ids"),
     "Y NaN": (targets(ONE, bad(np.nan, 2)), "Y.*1 of 2"),
     "Y NaN at a token": (targets(UNEVEN, [np.ones(1), [1.0, np.nan, 1.0]], "full"), "1 of 4.*sequence 1, token 1, output 0"),
-    "Y complex": (targets(ONE, np.ones(2) * 1j), "Y.*complex"), "Y text": (targets(ONE, ["a", "b"]), "Y.*text"),
     "Y count": (targets(ONE, np.ones(3)), "2 sequences.*3 targets"), "Y tokens": (targets(ONE, ONE), r"mode.*\(2, 3, 2\)"),
-    "Y a number": (targets(ONE, 1.0), r"\(\)"), "Y no outputs": (targets(ONE, np.ones((2, 0))), "Y"),
     "Y per sequence": (targets(ONE, np.ones(2), "causal"), r"\(2,\).*mode"),
-    "Y sequences": (targets(ONE, np.ones((3, 3, 1)), "full"), "2 sequences.*3"),
-    "Y too many": (targets(ONE, np.ones((2, 4, 1)), "full"), "sequence 0.*3 tokens.*4"),
-    "Y rectangular": (targets(UNEVEN, np.ones((2, 3, 1)), "causal"), "sequence 0.*3 targets"),
-    "Y ragged count": (targets(UNEVEN, [np.ones(1)], "causal"), "2 sequences.*1"),
-    "Y ragged widths": (targets(UNEVEN, [np.ones((1, 2)), np.ones((3, 1))], "causal"), r"Y\[1\]"),
-    "Y ragged axes": (targets(UNEVEN, [np.ones((1, 1, 1)), np.ones((3, 1, 1))], "causal"), r"Y\[0\]"),
     "Y ragged numbers": (targets(UNEVEN, [1.0, 2.0], "causal"), r"Y\[0\]"),
-    "Y a batch": (targets(UNEVEN, Batch.from_array(ONE), "causal"), "sequence 0.*3 targets"),
-    "Y empty": (targets(UNEVEN, [], "causal"), "2 sequences.*0"),
-    "weights": (targets(ONE, [1, 2], sample_weight=np.ones(3)), r"sample_weight.*\(3,\)"),
     "negative weights": (targets(ONE, [1, 2], sample_weight=[1.0, -2.0]), "sample_weight.*-2"),
-    "NaN weights": (targets(ONE, [1, 2], sample_weight=[1.0, np.nan]), "sample_weight"),
-    "text weights": (targets(ONE, [1, 2], sample_weight=["a", "b"]), "sample_weight"),
-    "contexts": (targets(ONE, [1, 2], context=ONE[:1]), "context"),
     "tokens of a context": (targets(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]), "sequence 1 of context"),
-    "coordinates of a context": (targets(ONE, [1, 2], context=ONE[..., :0]), "context.*coordinate"),
 }  # fmt: skip
 
 
@@ -594,10 +463,3 @@ def test_what_cannot_be_used_is_refused_by_name(name):
     with pytest.raises(PolyattnError, match=word) as refused:
         call()
     assert isinstance(refused.value, ValueError | TypeError)
-
-
-def test_bad_numbers_are_counted_in_all_of_a_large_array():
-    array = np.ones((300_000, 3, 1))
-    array[0, 0], array[150_000, 1], array[-1, 2] = np.nan, np.inf, -np.inf
-    with pytest.raises(InvalidInput, match=r"3 of 900.?000"):
-        pa.certify(array)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import json
 import subprocess
 import sys
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import dask
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 import polyattn as pa
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
@@ -53,9 +54,10 @@ def frames(draw):
     return pd.DataFrame(columns | {"w": np.repeat(rng.choice([1, 4, 9], len(lengths)), lengths)})
 
 
-def groups(frame, mode, sort=False):
+def groups(frame, mode, sort=False, order="when"):
     """What pandas finds in a frame."""
-    found = [(n, rows.sort_values("when")) for n, rows in frame.groupby("who", sort=sort)]
+    found = frame.groupby("who", sort=sort)
+    found = [(n, rows.sort_values(order) if order else rows) for n, rows in found]
     Y = [rows[["y"]].to_numpy() for _, rows in found]
     return Held(
         [name for name, _ in found],
@@ -77,16 +79,6 @@ def assert_holds(source, wanted, mode):
         np.testing.assert_array_equal(one, other)
 
 
-def same(one, other):
-    """The same numbers."""
-    np.testing.assert_array_equal(one.ids, other.ids)
-    np.testing.assert_array_equal(one.X.lengths, other.X.lengths)
-    pairs = [(one.sample_weight, other.sample_weight)]
-    pairs += [*zip(one.X, other.X, strict=True), *zip(one.Y, other.Y, strict=True)]
-    for mine, theirs in pairs:
-        np.testing.assert_array_equal(mine, theirs)
-
-
 # Files of tables ----------------------------------------------------------------------------
 
 
@@ -99,6 +91,14 @@ def write_arrow(path, table, n_rows=1000):
     with arrow.OSFile(str(path), "wb") as file, arrow.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=n_rows)
     return path
+
+
+def write(path, frame, n_rows=1000):
+    """A frame in a file of the kind that its name says."""
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+        return path
+    return WRITERS[path.suffix](path, arrow.Table.from_pandas(frame, preserve_index=False), n_rows)
 
 
 WRITERS = {".parquet": write_parquet, ".arrow": write_arrow}
@@ -129,72 +129,49 @@ def written(draw, frame, folder):
     return paths, draw(st.integers(20, 3000))
 
 
-@settings(max_examples=60)
-@given(data=st.data(), frame=frames(), mode=st.sampled_from(["last", "causal"]))
+@settings(max_examples=40)
+@given(
+    data=st.data(), frame=frames(), mode=st.sampled_from(["last", "causal"]),
+    order=st.sampled_from(["when", None]),
+)  # fmt: skip
 def test_any_division_into_files_and_chunks_holds_what_pandas_finds(
-    data, frame, mode, tmp_path_factory
+    data, frame, mode, order, tmp_path_factory
 ):
     paths, chunk_bytes = data.draw(written(frame, tmp_path_factory.mktemp("tables")))
-    source = pa.scan(paths, **NAMES, chunk_bytes=chunk_bytes)
+    source = pa.scan(paths, **NAMES | {"order": order}, chunk_bytes=chunk_bytes)
     assert (source.n_dims, source.n_outputs, source.n_context_dims) == (2, 1, None)
-    assert_holds(source, groups(frame, mode), mode)
+    assert_holds(source, groups(frame, mode, order=order), mode)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
 def test_long_sequences_are_one_however_many_chunks_they_fill(suffix, tmp_path):
-    lengths = [3, 40_000, 2, 1, 5_000]
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"who": np.repeat(np.arange(5), lengths), "when": np.arange(45_006)[::-1]})
-    frame = frame.assign(a=rng.integers(0, 2, 45_006), b=rng.integers(0, 2, 45_006), y=1.5, w=4)
-    path = tmp_path / f"t{suffix}"
-    if suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        WRITERS[suffix](path, arrow.Table.from_pandas(frame), 700)
-    source = pa.scan(path, **NAMES, chunk_bytes=30_000)
+    lengths = [3, 20_000, 2, 1, 5_000]
+    rng, n_rows = np.random.default_rng(0), sum(lengths)
+    frame = pd.DataFrame({"who": np.repeat(np.arange(5), lengths), "when": np.arange(n_rows)[::-1]})
+    frame = frame.assign(a=rng.integers(0, 2, n_rows), b=rng.integers(0, 2, n_rows), y=1.5, w=4)
+    source = pa.scan(write(tmp_path / f"t{suffix}", frame, 700), **NAMES, chunk_bytes=30_000)
     assert len(source.chunks) > 10
     assert_holds(source, groups(frame, "last"), "last")
 
 
-def test_a_lost_row_and_a_divided_sequence_would_be_seen(tmp_path):
-    """The negative control of the tests above."""
-    frame = pd.DataFrame(
-        {"who": [1] * 9, "when": range(9), "a": 0.5, "b": range(9), "y": 2.0, "w": 1}
-    )
-    for wrong in (frame.drop(index=3), frame.assign(who=[1] * 5 + [2] * 4), frame.assign(w=2)):
-        path = write_parquet(tmp_path / "x.parquet", arrow.Table.from_pandas(wrong), 4)
-        with pytest.raises(AssertionError):
-            assert_holds(pa.scan(path, **NAMES), groups(frame, "last"), "last")
+PAIRS = [[[1, 4], [2, 5]], [[3, 6]]]
+LISTS = (
+    ({"a": [[1, 2], [3]], "b": [[4, 5], [6]]}, ["a", "b"]),
+    ({"t": PAIRS}, "t"),
+    ({"t": arrow.array(PAIRS, arrow.list_(arrow.list_(arrow.int64(), 2)))}, "t"),
+    ({"t": arrow.array(PAIRS, arrow.large_list(arrow.large_list(arrow.int64())))}, "t"),
+)
 
 
-LISTS = {
-    "two columns": ({"a": [[1, 2], [3]], "b": [[4, 5], [6]]}, ["a", "b"]),
-    "lists of tokens": ({"t": [[[1, 4], [2, 5]], [[3, 6]]]}, "t"),
-    "tokens of a fixed size": (
-        {"t": arrow.array([[[1, 4], [2, 5]], [[3, 6]]], arrow.list_(arrow.list_(arrow.int64(), 2)))},
-        "t",
-    ),
-    "large lists": (
-        {"t": arrow.array([[[1, 4], [2, 5]], [[3, 6]]], arrow.large_list(arrow.large_list(arrow.int64())))},
-        "t",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", LISTS)
-def test_lists_are_one_sequence_per_row(case, tmp_path):
-    columns, tokens = LISTS[case]
-    wanted = Held(
-        ["p", "q"], [np.array([[1.0, 4], [2, 5]]), np.array([[3.0, 6]])], [], np.array([1, 4])
-    )
-    table = arrow.table(
-        {**columns, "y": [7.0, 8], "z": [[1.0, 2], [3]], "w": [1, 4], "who": ["p", "q"]}
-    )
-    for (suffix, write), chunk_bytes in itertools.product(WRITERS.items(), (1, 1000)):
-        path = write(tmp_path / f"x{suffix}", table, 1)
+def test_lists_are_one_sequence_per_row(tmp_path):
+    X = [np.array([[1.0, 4], [2, 5]]), np.array([[3.0, 6]])]
+    wanted = Held(["p", "q"], X, [[7.0], [8.0]], np.array([1, 4]))
+    for (columns, tokens), suffix, chunk_bytes in itertools.product(LISTS, WRITERS, (1, 1000)):
+        rest = {"y": [7.0, 8], "z": [[1.0, 2], [3]], "w": [1, 4], "who": ["p", "q"]}
+        path = WRITERS[suffix](tmp_path / f"x{suffix}", arrow.table({**columns, **rest}), 1)
         named = {"sequence": "who", "tokens": tokens, "weight": "w", "chunk_bytes": chunk_bytes}
         source = pa.scan(path, **named, targets="y")
-        assert_holds(source, wanted._replace(Y=[[7.0], [8.0]]), "last")
+        assert_holds(source, wanted, "last")
         with pytest.raises(InvalidInput, match="target"):
             pa.Moments(2, 1, "causal").update(source)
         per_token = pa.scan(path, **named, targets=["z"])
@@ -217,20 +194,19 @@ KINDS = {
     "Arrow reader": lambda frame: arrow.Table.from_pandas(frame).to_reader(3),
     "DuckDB": lambda frame: duckdb.from_arrow(arrow.Table.from_pandas(frame)),
 }
-FOUR = ("pandas", "polars", "Arrow table", "DuckDB")
+FOUR = {name: KINDS[name] for name in ("pandas", "polars", "Arrow table", "DuckDB")}
 
 
 @given(frames(), st.integers(0, 2**32))
 def test_every_kind_of_frame_in_any_order_of_rows_is_what_pandas_groups(frame, seed):
     shuffled = frame.sample(frac=1, random_state=np.random.default_rng(seed))
-    expected = pa.from_long(frame, **NAMES, target_per="token")
     held = groups(frame, "causal", sort=True)
-    assert expected.ids.tolist() == held.names
-    for one, other in zip([*expected.X, *expected.Y], [*held.X, *held.Y], strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(expected.sample_weight, held.w)
     for make in KINDS.values():
-        same(pa.from_long(make(shuffled), **NAMES, target_per="token"), expected)
+        found = pa.from_long(make(shuffled), **NAMES, target_per="token")
+        assert found.ids.tolist() == held.names
+        for one, other in zip([*found.X, *found.Y], [*held.X, *held.Y], strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(found.sample_weight, held.w)
 
 
 def partitions(frame, borders):
@@ -263,145 +239,118 @@ U, V = [[1, -1], [2, -2]], [[10, -1], [20, -2], [30, -3]]
 
 
 def test_targets_are_of_tokens_or_of_sequences():
-    def found(targets, per="auto"):
+    for targets, per, wanted in (
+        ("label", "auto", ["walk", "run"]), ("y", "auto", [[0.1, 0.2], [0.1, 0.2, 0.3]]),
+        (["y", "w"], "auto", [[[0.1, 1], [0.2, 1]], [[0.1, 2], [0.2, 2], [0.3, 2]]]),
+        ("y", "last", [0.2, 0.3]), (["w"], "auto", [[1], [2]]),
+        ("label", "token", [["walk"] * 2, ["run"] * 3]),
+    ):  # fmt: skip
         data = pa.from_long(SMALL, **PLACES, targets=targets, target_per=per)
-        assert data[0] is data.X
-        assert data[-1] is data.Y
+        assert (data[0], data[-1]) == (data.X, data.Y) or data[-1] is data.Y
         kept = data.Y if data.target_per == "sequence" else list(data.Y)
-        return [np.asarray(each).tolist() for each in kept]
-
-    assert found("label") == ["walk", "run"]
-    assert found("y") == [[0.1, 0.2], [0.1, 0.2, 0.3]]
-    assert found(["y", "w"]) == [[[0.1, 1], [0.2, 1]], [[0.1, 2], [0.2, 2], [0.3, 2]]]
-    assert found("y", "last") == [0.2, 0.3]
-    assert found(["w"]) == [[1], [2]]
-    assert found("label", "token") == [["walk"] * 2, ["run"] * 3]
+        assert [np.asarray(each).tolist() for each in kept] == wanted
     bare = pa.from_long(SMALL, sequence="who", tokens="a")
     assert bare.Y is None
     # Without an order rows stay as they stand.
     assert bare.X[1].tolist() == [[30], [10], [20]]
-    for index, error in ((2, IndexError), ("X", InvalidType)):
-        with pytest.raises(error):
-            bare[index]
+    with pytest.raises(IndexError):
+        bare[2]
 
 
 def test_targets_that_are_not_used_may_be_missing(tmp_path):
     frame = SMALL.sort_values("who", kind="stable").assign(y=[0.2, None, 0.3, None, np.nan])
     data = pa.from_long(frame, **PLACES, targets="y", target_per="last")
     assert data.Y.tolist() == [0.2, 0.3]
-    path = write_parquet(tmp_path / "t.parquet", arrow.Table.from_pandas(frame))
-    source = pa.scan(path, **PLACES, targets="y")
+    source = pa.scan(write(tmp_path / "t.parquet", frame), **PLACES, targets="y")
     assert pa.Moments(2, 1).update(source).target_gram == pytest.approx(0.13)
     assert len(LAYER(source)) == 2
     with pytest.raises(InvalidInput, match="'y'"):
         pa.Moments(2, 1, "causal").update(source)
 
 
-@pytest.mark.parametrize(("name", "other"), [("label", "run "), ("y", 99.0)])
-def test_a_slip_in_one_row_does_not_make_targets_of_tokens(name, other):
-    frame = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
-    frame = frame.assign(a=1.0, b=2.0, label="run", y=1.0)
-    frame.loc[7, name] = other
-    with pytest.raises(InvalidInput, match=f"'{name}'.*1 of 40"):
-        pa.from_long(frame, **PLACES, targets=name)
-    assert pa.from_long(frame, **PLACES, targets=name, target_per="token").Y[1][2] == other
-    with pytest.raises(InvalidInput, match=name):
-        pa.from_long(frame, **PLACES, targets=name, target_per="sequence")
+def test_a_slip_in_one_row_does_not_make_targets_of_tokens():
+    rows = pd.DataFrame({"who": np.repeat(np.arange(5), 3), "when": np.tile(np.arange(3), 5)})
     # Where they change in most of those that have several rows, they are those of tokens.
-    for changing, short, is_refused in ((2, 5, True), (3, 5, False), (2, 2, False)):
-        rows = frame[(frame["who"] < short) | ((frame["who"] < 5) & (frame["when"] == 0))]
-        rows = rows.assign(y=np.where(rows["who"] < changing, rows["when"], 0))
+    for changing, short, is_refused in ((1, 5, True), (2, 5, True), (3, 5, False), (2, 2, False)):
+        frame = rows[(rows["who"] < short) | (rows["when"] == 0)].assign(a=1.0, b=2.0)
+        frame["y"] = np.where(frame["who"] < changing, frame["when"], 0)
         if is_refused:
-            with pytest.raises(InvalidInput, match="2 of 5"):
-                pa.from_long(rows, **PLACES, targets="y")
+            with pytest.raises(InvalidInput, match=f"'y'.*{changing} of 5"):
+                pa.from_long(frame, **PLACES, targets="y")
+            with pytest.raises(InvalidInput, match="'y'"):
+                pa.from_long(frame, **PLACES, targets="y", target_per="sequence")
         else:
-            assert pa.from_long(rows, **PLACES, targets="y").target_per == "token"
+            assert pa.from_long(frame, **PLACES, targets="y").target_per == "token"
 
 
 # Types of columns ---------------------------------------------------------------------------
 
 DAYS = arrow.array([dt.date(2024, 1, day) for day in (3, 1, 2)])
-ORDERS = {
-    str(kind): arrow.array([5000, 3000, 4000] if kind == arrow.time64("ns") else [5, 3, 4]).cast(middle).cast(kind)
-    for kind, middle in (
-        (arrow.int8(), arrow.int8()), (arrow.uint64(), arrow.uint64()),
-        (arrow.float32(), arrow.float32()), (arrow.date32(), arrow.int32()),
-        (arrow.time32("s"), arrow.int32()), (arrow.time64("ns"), arrow.int64()),
-        (arrow.timestamp("us"), arrow.int64()), (arrow.timestamp("s", "UTC"), arrow.int64()),
-        (arrow.duration("ms"), arrow.int64()),
-    )
-} | {"dates": DAYS, "date64": DAYS.cast(arrow.date64())}  # fmt: skip
+NANOSECONDS = arrow.array([5000, 3000, 4000])
+ORDERS = (
+    NANOSECONDS.cast(arrow.uint64()),
+    NANOSECONDS.cast(arrow.float32()),
+    DAYS,
+    DAYS.cast(arrow.date64()),
+    NANOSECONDS.cast(arrow.time64("ns")),
+    NANOSECONDS.cast(arrow.int32()).cast(arrow.time32("s")),
+    NANOSECONDS.cast(arrow.timestamp("us")),
+    NANOSECONDS.cast(arrow.timestamp("s", "UTC")),
+    NANOSECONDS.cast(arrow.duration("ms")),
+)
 
 
 def roads(table, folder):
-    """A table by all ways in; those for which a type is none of theirs are left out."""
-    yield (
-        "parquet",
-        lambda **columns: pa.scan(write_parquet(folder / "x.parquet", table), **columns),
-    )
-    yield "arrow", lambda **columns: pa.scan(write_arrow(folder / "x.arrow", table), **columns)
-    yield "Arrow table", lambda **columns: pa.from_long(table, **columns).X
-    yield "polars", lambda **columns: pa.from_long(pl.from_arrow(table), **columns).X
-    yield "pandas", lambda **columns: pa.from_long(table.to_pandas(), **columns).X
-    yield "DuckDB", lambda **columns: pa.from_long(duckdb.from_arrow(table), **columns).X
+    """A table by the ways in that know every type."""
+    of_files = {name: WRITERS[name](folder / f"x{name}", table) for name in WRITERS}
+    yield from ((name, partial(pa.scan, path)) for name, path in of_files.items())
+    for name, frame in (("Arrow table", table), ("polars", pl.from_arrow(table))):
+        yield name, lambda frame=frame, **columns: pa.from_long(frame, **columns).X
 
 
 ONE = pa.LinearAttention([[1.0]], [[1.0]], "causal")
 
 
-@pytest.mark.parametrize("name", ORDERS)
-def test_orders_are_numbers_or_times_of_every_type(name, tmp_path):
-    table = arrow.table({"who": [1, 1, 1], "when": ORDERS[name], "a": [3.0, 1.0, 2.0]})
+def test_orders_are_numbers_or_times_of_every_type(tmp_path):
     wanted = ONE([np.array([[1.0], [2.0], [3.0]])])[0]
-    taken = set()
-    for road, take in roads(table, tmp_path):
-        try:
+    for when in ORDERS:
+        table = arrow.table({"who": [1, 1, 1], "when": when, "a": [3.0, 1.0, 2.0]})
+        for road, take in roads(table, tmp_path):
             found = take(sequence="who", order="when", tokens="a")
-        except InvalidType as error:
-            assert "'when'" in str(error)  # noqa: PT017 - a type that this road has no numbers for
-        else:
-            np.testing.assert_array_equal(ONE(found)[0], wanted)
-            taken.add(road)
-    objects = {"pandas"} if name.startswith(("date", "time32", "time64")) else set()
-    assert taken >= {"parquet", "arrow", "Arrow table", "polars"}
-    assert {"pandas", "DuckDB"} - taken <= objects | (
-        {"DuckDB"} if name.startswith("dura") else set()
-    )
+            np.testing.assert_array_equal(ONE(found)[0], wanted, err_msg=road)
 
 
-IDENTIFIERS = {
-    "texts": ["10", "1"], "large texts": arrow.array(["b", "a"], arrow.large_string()),
-    "integers": [2**62 + 1, 2**62], "unsigned": arrow.array([2**64 - 1, 2], arrow.uint64()),
-    "small": arrow.array([3, -1], arrow.int8()), "bytes": [b"x\0", b"x"], "floats": [1.5, 0.5],
-    "flags": [True, False], "decimals": [Decimal("0.20"), Decimal("0.10")],
-    "dates": [dt.date(2020, 1, 2), dt.date(2020, 1, 1)],
-    "times": arrow.array([2, 1], arrow.timestamp("ns")),
-    "times in a zone": arrow.array([2, 1], arrow.timestamp("us", tz="UTC")),
-    "categories": arrow.array(["b", "a"]).dictionary_encode(),
-}  # fmt: skip
+IDENTIFIERS = (
+    arrow.array(["10", "1"]),
+    arrow.array(["b", "a"], arrow.large_string()),
+    arrow.array([2**62 + 1, 2**62]),
+    arrow.array([2**64 - 1, 2], arrow.uint64()),
+    arrow.array([3, -1], arrow.int8()),
+    arrow.array([b"x\0", b"x"]),
+    arrow.array([1.5, 0.5]),
+    arrow.array([True, False]),
+    arrow.array([Decimal("0.20"), Decimal("0.10")]),
+    arrow.array([dt.date(2020, 1, 2), dt.date(2020, 1, 1)]),
+    arrow.array([2, 1], arrow.timestamp("us", tz="UTC")),
+    arrow.array(["b", "a"]).dictionary_encode(),
+)
 
 
-@pytest.mark.parametrize("name", IDENTIFIERS)
-def test_names_of_sequences_of_every_type_are_told_apart(name, tmp_path):
-    given_names = IDENTIFIERS[name]
-    given_names = arrow.array(given_names) if isinstance(given_names, list) else given_names
-    table = arrow.table(
-        {"who": given_names.take(arrow.array([0, 0, 0, 1, 1])), "a": [4.0, 5, 6, 7, 8]}
-    )
-    as_they_stand, by_name = [3, 2], [2, 3]
-    for road, take in roads(table, tmp_path):
-        lengths = [len(y) for y in ONE(take(sequence="who", tokens="a"))]
-        assert lengths == (as_they_stand if road in ("parquet", "arrow") else by_name), road
-    write_parquet(tmp_path / "x.parquet", table, 2)
-    # However small the chunks are, and a name that comes again later is two sequences.
-    chunked = pa.scan(tmp_path / "x.parquet", sequence="who", tokens="a", chunk_bytes=1)
-    assert [len(y) for y in ONE(chunked)] == as_they_stand
-    again = table.take(arrow.array([0, 3, 1]))
-    write_parquet(tmp_path / "x.parquet", again, 1)
-    with pytest.raises(InvalidInput, match="twice"):
-        pa.Moments(1).update(
-            pa.scan(tmp_path / "x.parquet", sequence="who", tokens="a", chunk_bytes=1)
-        )
+def test_names_of_sequences_of_every_type_are_told_apart(tmp_path):
+    as_they_stand, by_name, path = [3, 2], [2, 3], tmp_path / "y.parquet"
+    for names in IDENTIFIERS:
+        rows = names.take(arrow.array([0, 0, 0, 1, 1]))
+        table = arrow.table({"who": rows, "a": [4.0, 5, 6, 7, 8]})
+        for road, take in roads(table, tmp_path):
+            lengths = [len(y) for y in ONE(take(sequence="who", tokens="a"))]
+            assert lengths == (as_they_stand if road in WRITERS else by_name), road
+        # However small the chunks are, and a name that comes again later is two sequences.
+        chunked = {"sequence": "who", "tokens": "a", "chunk_bytes": 1}
+        write_parquet(path, table, 2)
+        assert [len(y) for y in ONE(pa.scan(path, **chunked))] == as_they_stand
+        write_parquet(path, table.take(arrow.array([0, 3, 1])), 1)
+        with pytest.raises(InvalidInput, match="twice"):
+            pa.Moments(1).update(pa.scan(path, **chunked))
 
 
 def test_names_by_integers_of_two_types_are_one_where_they_are_equal(tmp_path):
@@ -409,58 +358,50 @@ def test_names_by_integers_of_two_types_are_one_where_they_are_equal(tmp_path):
         (arrow.array([1, 2**63 + 5], arrow.uint64()), arrow.array([-1, 3]), [1, 1, 1, 1]),
         (arrow.array([-1, -1]), arrow.array([2**64 - 1], arrow.uint64()), [2, 1]),
         (arrow.array([3, 3], arrow.uint64()), arrow.array([3, 4], arrow.int8()), [3, 1]),
-        (arrow.array([300], arrow.int16()), arrow.array([44], arrow.uint8()), [1, 1]),
     ):
-        for i, names in enumerate((one, other)):
-            table = arrow.table({"who": names, "a": np.ones(len(names))})
-            write_parquet(tmp_path / f"{i}.parquet", table)
+        for i, who in enumerate((one, other)):
+            write_parquet(
+                tmp_path / f"{i}.parquet", arrow.table({"who": who, "a": [1.0] * len(who)})
+            )
         source = pa.scan(str(tmp_path / "*.parquet"), sequence="who", tokens="a")
         assert [len(y) for y in ONE(source)] == lengths
 
 
 NUMBERS = (
-    (np.int8, np.int8, np.int8), (np.uint16, np.uint16, np.uint16), (np.int8, np.int64, np.int64),
-    (np.float32, np.float32, np.float32), (np.float32, np.int8, np.float32),
-    (np.float32, np.float64, np.float64), (np.int32, np.float32, np.float64),
-    (np.bool_, np.bool_, np.bool_), (np.bool_, np.int32, np.int32),
+    ("u2", "u2", "u2"), ("i1", "i8", "i8"), ("?", "i4", "i4"), ("f4", "i1", "f4"),
+    ("f4", "f8", "f8"), ("i4", "f4", "f8"), ("?", "?", "?"),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", FOUR)
-def test_types_of_numbers_stay_or_meet_exactly(kind):
-    for a, b, wanted in NUMBERS:
-        frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
-        X = pa.from_long(KINDS[kind](frame), **PLACES).X
-        assert X[0].dtype == wanted, (a, b)
-        assert X[0][0].tolist() == [1, 1]
-    # Integers above 2^53 stay integers, or are refused beside floats.
+def test_types_of_numbers_stay_or_meet_exactly():
     large = SMALL.assign(b=2**53 + SMALL["b"].to_numpy() % 2)
-    alone = pa.from_long(KINDS[kind](large), sequence="who", order="when", tokens="b").X
-    assert alone[0].tolist() == [[2**53 + 1], [2**53]]
-    with pytest.raises(InvalidInput, match=f"'b'.*{2**53 + 1}"):
-        pa.from_long(KINDS[kind](large), **PLACES)
+    for make in FOUR.values():
+        for a, b, wanted in NUMBERS:
+            frame = SMALL.assign(b=abs(SMALL["b"])).astype({"a": a, "b": b})
+            X = pa.from_long(make(frame), **PLACES).X
+            assert X[0].dtype == wanted, (a, b)
+            assert X[0][0].tolist() == [1, 1]
+        # Integers above 2^53 stay integers, or are refused beside floats.
+        alone = pa.from_long(make(large), sequence="who", order="when", tokens="b").X
+        assert alone[0].tolist() == [[2**53 + 1], [2**53]]
+        with pytest.raises(InvalidInput, match=f"'b'.*{2**53 + 1}"):
+            pa.from_long(make(large), **PLACES)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
 def test_integers_of_files_are_never_rounded(suffix, tmp_path):
     """A certificate is of the integers themselves; beside floats large ones are refused."""
 
-    def source(*columns, **more):
+    def source(*columns, tokens=("a", "b"), **more):
         for i, (a, b) in enumerate(columns):
-            path = tmp_path / f"{i}{suffix}"
-            frame = pd.DataFrame({"who": [i, i, i + 1], "a": a, "b": b})
-            if suffix == ".csv":
-                frame.to_csv(path, index=False)
-            else:
-                WRITERS[suffix](path, arrow.Table.from_pandas(frame))
-        tokens = more.pop("tokens", ["a", "b"])
-        return pa.scan(str(tmp_path / f"*{suffix}"), sequence="who", tokens=tokens, **more)
+            write(tmp_path / f"{i}{suffix}", pd.DataFrame({"who": [i, i, i + 1], "a": a, "b": b}))
+        return pa.scan(str(tmp_path / f"*{suffix}"), sequence="who", tokens=list(tokens), **more)
 
     large, small = [2**53 + 1, -3, 2**53], [1, 2, 3]
-    whole = pa.certify(source((large, small)))
     X = [np.array([[2**53 + 1, 1], [-3, 2]]), np.array([[2**53, 3]])]
-    assert whole.digest == pa.certify(X).digest
-    assert whole.digest != pa.certify([x.astype(float) for x in X]).digest
+    digest = pa.certify(source((large, small))).digest
+    assert digest == pa.certify(X).digest
+    assert digest != pa.certify([x.astype(float) for x in X]).digest
     with pytest.raises(InvalidInput, match=f"'a'.*{2**53 + 1}"):
         pa.certify(source((large, [0.5, 1.5, 2.5])))
     # Integers of one file, or of one chunk, meet floats of the next: 1 sequence goes over both.
@@ -491,9 +432,8 @@ def test_numbers_and_names_of_csv_files_are_what_stands_there(tmp_path):
 
 def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
     objects = SMALL.assign(
-        a=pd.Series([30.0, 2, 10, 1, 20.0], dtype=object), b=SMALL["b"].astype(object),
+        a=SMALL["a"].astype(object), b=SMALL["b"].astype(object), when=pd.Categorical(SMALL["when"]),
         who=pd.Series([2**70, 5, 2**70, 5, 2**70], dtype=object),
-        when=pd.Categorical(SMALL["when"]),
     )  # fmt: skip
     data = pa.from_long(objects, **PLACES)
     assert (data.ids.tolist(), [x.tolist() for x in data.X]) == ([5, 2**70], [U, V])
@@ -502,19 +442,11 @@ def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
     np.testing.assert_array_equal(kept[:, 1], [np.nan, 1, 1])
     when = pd.period_range("2024-01", periods=5, freq="M")[SMALL["when"].to_numpy() - 1]
     assert pa.from_long(SMALL.assign(when=when), **PLACES).X[1].tolist() == V
-    for kind, make in KINDS.items():
+    for make in KINDS.values():
         frame = SMALL.astype({"label": "category", "who": "category"})
-        data = pa.from_long(make(frame), **PLACES, targets="label")
-        assert list(data.Y) == ["walk", "run"], kind
-
-
-def test_columns_may_be_called_by_numbers_and_pairs():
-    numbered = SMALL[["who", "when", "a", "b", "label"]].set_axis([0, 1, 2, 3, 4], axis=1)
-    data = pa.from_long(numbered, sequence=0, order=1, tokens=[2, 3], targets=4)
-    assert ([x.tolist() for x in data.X], list(data.Y)) == ([U, V], ["walk", "run"])
-    assert pa.from_long(numbered, sequence=0, tokens=2).X.n_dims == 1
-    pairs = SMALL[["who", "a"]].set_axis(pd.MultiIndex.from_tuples([("id", ""), ("x", 1)]), axis=1)
-    assert pa.from_long(pairs, sequence=("id", ""), tokens=[("x", 1)]).token_names == (("x", 1),)
+        assert list(pa.from_long(make(frame), **PLACES, targets="label").Y) == ["walk", "run"]
+    pairs = SMALL[["who", "a"]].set_axis(pd.MultiIndex.from_tuples([("id", ""), (0, 1)]), axis=1)
+    assert pa.from_long(pairs, sequence=("id", ""), tokens=[(0, 1)]).token_names == ((0, 1),)
 
 
 # Missing values -----------------------------------------------------------------------------
@@ -522,31 +454,26 @@ def test_columns_may_be_called_by_numbers_and_pairs():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
-    whole = SMALL.astype({"when": "Int64", "w": "Int64", "b": "Int64"})
+    whole, make = SMALL.astype({"when": "Int64", "w": "Int64", "b": "Int64"}), KINDS[kind]
     for at, column in enumerate(("a", "b")):
         frame = whole.copy()
         frame.loc[4, column] = None
         with pytest.raises(InvalidInput, match=f"'v', token 1.*'{column}'"):
-            pa.from_long(KINDS[kind](frame), **PLACES)
-        data = pa.from_long(KINDS[kind](frame), **PLACES, missing="keep")
+            pa.from_long(make(frame), **PLACES)
+        data = pa.from_long(make(frame), **PLACES, missing="keep")
         expected = np.array(V, float)
         expected[1, at] = np.nan
         np.testing.assert_array_equal(data.X[1], expected)
-        with pytest.raises(InvalidInput, match="sequence 1, token 1, coordinate"):
-            pa.certify(data.X)
+    with pytest.raises(InvalidInput, match="sequence 1, token 1, coordinate"):
+        pa.certify(data.X)
     for column in ("who", "when", "label", "w"):
         frame = whole.copy()
         frame.loc[1, column] = None
         with pytest.raises(InvalidInput, match=f"'{column}'"):
-            pa.from_long(KINDS[kind](frame), **PLACES, targets="label", weight="w", missing="keep")
-
-
-@pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow table"])
-def test_a_column_without_any_value_is_missing(kind):
-    frame = KINDS[kind](SMALL.assign(a=None))
-    assert np.isnan(pa.from_long(frame, **PLACES, missing="keep").X[0][:, 0]).all()
-    with pytest.raises(InvalidInput, match="'a'"):
-        pa.from_long(frame, **PLACES)
+            pa.from_long(make(frame), **PLACES, targets="label", weight="w", missing="keep")
+    if kind in ("pandas", "polars", "Arrow table"):  # a column without any value has no type
+        data = pa.from_long(make(SMALL.assign(a=None)), **PLACES, missing="keep")
+        assert np.isnan(data.X[0][:, 0]).all()
 
 
 # An index of two levels ---------------------------------------------------------------------
@@ -558,91 +485,64 @@ def test_an_index_of_two_levels_needs_no_names():
     everything = SMALL.set_index(["who", "when"])
     for data in (
         pa.from_long(INDEXED), pa.from_long(INDEXED.rename_axis([None, None])),
-        pa.from_long(INDEXED.iloc[::-1]),
-        pa.from_long(everything, tokens=["a", "b"], targets="label", weight="w"),
         pa.from_long(everything.drop(columns="y"), targets="label", weight="w"),
         pa.from_long(everything, **PLACES), pa.from_long(SMALL.set_index("who"), **PLACES),
         pa.from_long(SMALL.set_index("when"), **PLACES),
     ):  # fmt: skip
         assert [x.tolist() for x in data.X] == [U, V]
         assert data.token_names == ("a", "b")
-
-
-def test_whatever_takes_sequences_takes_such_a_frame():
-    rng = np.random.default_rng(1)
-    X, y = rng.standard_normal((30, 4, 2)), rng.standard_normal(30)
-    frame = pd.DataFrame(X.reshape(-1, 2), index=pd.MultiIndex.from_product([range(30), range(4)]))
-    np.testing.assert_array_equal(pa.fit(frame, y).coef, pa.fit(X, y).coef)
-    np.testing.assert_array_equal(pa.fit(pa.scan(frame, y)).coef, pa.fit(pa.scan(X, y)).coef)
-    assert pa.certify(frame).digest == pa.certify(X).digest
-    for layout in ("tokens_first", "channels_first"):
-        model = pa.LinearAttentionRegressor(layout=layout).fit(frame, y)
-        plain = pa.LinearAttentionRegressor().fit(X, y)
-        np.testing.assert_array_equal(model.predict(frame), plain.predict(X))
-        assert model.score(frame, y) == plain.score(X, y)
-    np.testing.assert_array_equal(np.stack(LAYER(frame)), LAYER(X))
-    gaps = frame.copy()
-    gaps.iloc[5, 1] = np.nan
-    with pytest.raises(InvalidInput, match="sequence 1, token 1"):
-        pa.fit(gaps, y)
+    # Whatever takes sequences takes such a frame.
+    expected, y = pa.fit([U, V], [1.0, 2.0], ridge=1.0), [1.0, 2.0]
+    for given_X in (INDEXED, pa.scan(INDEXED)):
+        assert pa.certify(given_X).digest == pa.certify([U, V]).digest
+    found = pa.LinearAttentionRegressor(ridge=1.0, bias=False, layout="channels_first")
+    np.testing.assert_allclose(found.fit(INDEXED, y).coef_, expected.coef)
 
 
 def test_targets_with_another_index_than_the_sequences_are_refused():
     index = pd.MultiIndex.from_product([list("abcdef"), range(3)])
     frame = pd.DataFrame(np.arange(36.0).reshape(18, 2) % 7, index=index)
     y = pd.Series([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], index=list("abcdef"))
-    turned, others = y.iloc[::-1], y.set_axis(list("uvwxyz"))
-    regressor, classifier = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+    regressor = pa.LinearAttentionRegressor(ridge=1.0)
+    expected = clone(regressor).fit(frame, y.to_numpy())
     for call in (
-        lambda y: pa.fit(frame, y),
-        lambda y: pa.fit(pa.scan(frame, y)),
+        lambda y: pa.fit(frame, y), lambda y: pa.fit(pa.scan(frame, y)),
         lambda y: pa.Moments(2, 1).update(frame, y),
         lambda y: pa.learning_curve(frame, y, train_sizes=[2]),
         lambda y: pa.learn_softmax(frame, y, 1, mode="last"),
-        lambda y: regressor().fit(frame, y),
-        lambda y: regressor().partial_fit(frame, y),
-        lambda y: regressor().fit(frame, y.to_numpy()).score(frame, y),
-        lambda y: classifier(ridge=1.0).fit(frame, y > 0),
-        lambda y: classifier(ridge=1.0).partial_fit(frame, y > 0, [0, 1]),
-    ):
-        for bad in (turned, others):
+        lambda y: regressor.partial_fit(frame, y), lambda y: expected.score(frame, y),
+        lambda y: pa.LinearAttentionClassifier(ridge=1.0).fit(frame, y > 0),
+    ):  # fmt: skip
+        for bad in (y.iloc[::-1], y.set_axis(list("uvwxyz"))):
             with pytest.raises(InvalidInput, match="the index of the targets"):
                 call(bad)
-    expected = regressor(ridge=1.0).fit(frame, y.to_numpy()).predict(frame)
-    for good in (y, y.reset_index(drop=True), turned.loc[list("abcdef")]):
-        found = regressor(ridge=1.0).fit(frame, good).predict(frame)
-        np.testing.assert_array_equal(found, expected)
+    found = clone(regressor).fit(frame, y.reset_index(drop=True))
+    np.testing.assert_array_equal(found.predict(frame), expected.predict(frame))
 
 
 # Labels, names, and what is read ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
-def test_labels_of_text_and_their_codes_come_from_every_road(suffix, tmp_path):
+def test_labels_of_text_and_their_codes_are_other_data_than_numbers(suffix, tmp_path):
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"who": np.repeat(np.arange(40), 5), "when": np.tile(np.arange(5), 40)})
     rows = rows.assign(a=rng.standard_normal(200) + rows["who"] % 2, b=rng.standard_normal(200))
     rows["label"] = np.where(rows["who"] % 2, "odd", "even")
-    path = tmp_path / f"t{suffix}"
-    rows.to_csv(path, index=False) if suffix == ".csv" else rows.to_parquet(path, index=False)
+    path = write(tmp_path / f"t{suffix}", rows)
     source = pa.scan(path, **PLACES, targets="label", chunk_bytes=900)
     X, y = pa.from_long(rows.sample(frac=1, random_state=0), **PLACES, targets="label")
-    for loss in ("squared", "logistic"):
-        model = pa.LinearAttentionClassifier(loss=loss, ridge=1.0)
-        found, expected = (
-            model.fit(source),
-            pa.LinearAttentionClassifier(loss=loss, ridge=1.0).fit(X, y),
-        )
-        assert list(found.classes_) == ["even", "odd"]
-        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-7, atol=1e-9)
-        assert found.score(source) == expected.score(X, y) > 0.6
+    model = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
+    expected = clone(model).fit(X, y)
+    codes = model.partial_fit(source, classes=["even", "odd"])
+    np.testing.assert_allclose(codes.coef_, expected.coef_, rtol=1e-7, atol=1e-9)
+    assert codes.score(source) == expected.score(X, y) > 0.6
     with pytest.raises(InvalidType, match="'label'"):
         pa.fit(source)
-    # Sums of codes are other data than sums of what is in the same column.
-    coded = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
-    codes = coded.partial_fit(source, classes=["even", "odd"]).result_.statistics
     with pytest.raises(InvalidInput, match=r"counted|another way"):
-        codes + pa.Moments(2, 1).update(pa.scan(path, **PLACES, targets="when", chunk_bytes=900))
+        codes.result_.statistics + pa.Moments(2, 1).update(
+            pa.scan(path, **PLACES, targets="when", chunk_bytes=900)
+        )
 
 
 def test_labels_in_lists_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
@@ -664,10 +564,7 @@ def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
     frame = pd.DataFrame({name: np.arange(30.0) % 7 for name in "abyz"})
     frame = frame.assign(who=np.arange(30) // 3, w=1.0 + np.arange(30) // 3)
     frame.loc[20:, "z"] += 1  # in the first chunk the two targets are the same
-    path, kept = tmp_path / f"t{suffix}", tmp_path / "kept.safetensors"
-    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(
-        path, row_group_size=9
-    )
+    path, kept = write(tmp_path / f"t{suffix}", frame, 9), tmp_path / "kept.safetensors"
     usual = {"sequence": "who", "tokens": ["a", "b"], "targets": "y", "chunk_bytes": 150}
     whole = pa.Moments(2, 1).update(pa.scan(path, **usual), checkpoint=kept)
     for other in ({}, {"targets": "z"}, {"tokens": ["b", "a"]}, {"weight": "w"}, {"order": "y"}):
@@ -680,31 +577,21 @@ def test_a_file_read_by_other_columns_is_other_data(suffix, tmp_path):
 
 
 def test_tables_in_memory_say_what_to_do_where_sequences_are_wanted(tmp_path):
-    y = [1.0, 2.0]
-    for kind in FOUR:
-        made = KINDS[kind](SMALL)
+    for make in FOUR.values():
         for call in (
-            lambda X: pa.fit(X, y), pa.certify, lambda X: pa.scan(X, y),
-            lambda X: pa.scan(X, sequence="who", tokens=["a"]),
-            lambda X: pa.LinearAttentionRegressor().fit(X, y),
+            lambda X: pa.fit(X, [1.0, 2.0]), lambda X: pa.scan(X, sequence="who", tokens=["a"]),
             lambda X: pa.LinearAttentionClassifier(layout="channels_first").fit(X, [0, 1]),
         ):  # fmt: skip
             with pytest.raises(InvalidType, match=r"pa.from_long"):
-                call(made)
-    for both in (pa.from_long(SMALL, **PLACES), pa.data.planted(8, 4, 2, random_state=0)):
-        with pytest.raises(InvalidType, match="X"):
-            pa.certify(both)
+                call(make(SMALL))
+    with pytest.raises(InvalidType, match="X"):
+        pa.certify(pa.from_long(SMALL, **PLACES))
     SMALL.to_parquet(tmp_path / "t.parquet")  # the rows of a sequence do not stand together
     with pytest.raises(InvalidInput, match=r"pa.from_long"):
         pa.fit(pa.scan(tmp_path / "t.parquet", **NAMES))
 
 
 # What is refused ----------------------------------------------------------------------------
-
-TIMES = pd.date_range("2024-01-01", periods=5, freq="h")
-TWICE = pd.DataFrame([[1, 1, 2.0, 3.0]], columns=["who", "when", "a", "a"])
-DEEP = pd.concat({"top": INDEXED})
-TURNED = pd.concat([INDEXED.loc[["v"]], INDEXED.loc[["u"]]])
 
 
 def long(change=None, make=KINDS["pandas"], **columns):
@@ -713,44 +600,28 @@ def long(change=None, make=KINDS["pandas"], **columns):
 
 REFUSED_FRAMES = {
     "a path": (lambda: pa.from_long("t.parquet", **PLACES), "scan"),
-    "a series": (lambda: pa.from_long(pl.from_pandas(SMALL["a"]), **PLACES), "Series"),
-    "lazy": (lambda: pa.from_long(pl.from_pandas(SMALL).lazy(), **PLACES), "collect"),
     "lazy to fit": (lambda: pa.fit(pl.from_pandas(SMALL).lazy(), [1, 2]), "LazyFrame"),
     "misspelt": (long(sequence="whom"), "'whom'.*'who'"),
-    "misspelt in polars": (long(make=pl.from_pandas, tokens=["aa"]), "'aa'.*'a'"),
-    "no sequence": (long(sequence=None), "sequence"), "no tokens": (long(tokens=None), "tokens"),
-    "empty tokens": (long(tokens=[]), "tokens"), "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
-    "two columns of a name": (lambda: pa.from_long(TWICE, sequence="who", tokens=["a"]), "'a'"),
+    "empty tokens": (long(tokens=[]), "tokens"),
+    "a column twice": (long(tokens=["a", "a"]), "'a' twice"),
+    "complex": (long({"a": 1j}), "'a'"),
+    "two columns of a name": (lambda: pa.from_long(
+        pd.DataFrame([[1, 2.0, 3.0]], columns=["who", "a", "a"]), sequence="who", tokens=["a"]), "'a'"),
     "a level and a column": (
         lambda: pa.from_long(SMALL.set_index("who", drop=False), **PLACES), "'who'"),
-    "a list as a name": (long(sequence=["who"]), "sequence"), "text": (long(tokens=["label"]), "'label'"),
-    "text in polars": (long(make=pl.from_pandas, tokens=["label"]), "'label'"),
-    "decimals": (long({"a": Decimal(1)}), "'a'"),
     "decimals of polars": (long(make=lambda f: pl.from_pandas(f).with_columns(
         pl.lit(1).cast(pl.Decimal(5, 2)).alias("a"))), "'a'"),
-    "lists": (long(make=lambda f: pl.from_pandas(f).with_columns(pl.lit([1.0]).alias("a"))), "'a'"),
-    "complex": (long({"a": 1j}), "'a'"), "times as tokens": (long({"a": TIMES}), "'a'"),
-    "times as targets": (long({"y": TIMES}, targets="y"), "'y'"),
     "text as an order": (long(order="label"), "'label'"),
-    "text as a weight": (long(weight="label"), "weight"),
     "a weight that changes": (long(weight="y"), "'u'.*'y'"),
     "targets of two kinds": (long(targets=["y", "label"]), "targets"),
     "a place twice": (long({"when": [1, 2, 1, 1, 2]}), "'v'.*'when'"),
     "infinity": (long({"a": [1, 2, np.inf, 3, 4]}, missing="keep"), "'v', token 0.*'a'"),
     "an infinite target": (long({"y": [1, 2, -np.inf, 3, 4]}, targets="y"), "'y'"),
     "no rows": (lambda: pa.from_long(SMALL[:0], **PLACES), "no rows"),
-    "no rows in polars": (lambda: pa.from_long(pl.from_pandas(SMALL[:0]), **PLACES), "no rows"),
-    "an index without rows": (lambda: pa.fit(INDEXED[:0], [1.0]), "X"),
-    "an index without columns": (lambda: pa.fit(INDEXED[[]], [1.0]), "X"),
-    "three levels": (lambda: pa.fit(DEEP, [1.0, 2.0]), "two levels"),
-    "three levels, named": (lambda: pa.from_long(DEEP), "tokens"),
-    "not by name": (lambda: pa.fit(TURNED, [1.0, 2.0]), "order of their names"),
-    "columns of an index": (lambda: pa.scan(INDEXED, [1.0, 2.0], tokens=["a"]), "tokens"),
+    "three levels": (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
+    "not by name": (lambda: pa.fit(INDEXED.loc[["v", "u"]], [1.0, 2.0]), "order of their names"),
     "an empty name": (long({"who": ["v", "", "v", "", "v"]}), "'who'"),
     "mixed names": (long({"who": ["a", 1, "a", 1, "a"]}), "sequence"),
-    "lists as names": (long({"who": [[1]] * 5}), "sequence"),
-    "another missing": (long(missing="drop"), "missing"),
-    "another target_per": (long(target_per="row"), "target_per"),
 }  # fmt: skip
 
 
@@ -761,39 +632,24 @@ def test_frames_that_cannot_be_used_are_refused(name):
         call()
 
 
-def refused(paths, word, mode="last", **columns):
+def refused(paths, word, **columns):
     """Refused when it is opened, or when it is read."""
     with pytest.raises(PolyattnError, match=word):
-        pa.fit(pa.scan(paths, **{**NAMES, **columns}), mode=mode)
+        pa.fit(pa.scan(paths, **{**NAMES, **columns}), mode="causal")
 
 
 # (columns that are changed, names that are given otherwise, a word of the message)
 REFUSED_TABLES = {
     "a gap": ({"a": [1.0] * 7 + [None] * 6}, {}, "'12', row 1.*'a'"),
     "NaN": ({"a": [1.0] * 7 + [np.nan] * 6}, {}, "'12', row 1.*'a'"),
-    "infinity": ({"a": [1.0] * 12 + [-np.inf]}, {}, "'12', row 6.*'a'"),
     "no target": ({"y": [None] + [1.0] * 12}, {}, "'10', row 0.*'y'"),
-    "an infinite target": ({"y": [np.inf] + [1.0] * 12}, {}, "'10', row 0.*'y'"),
-    "no name": ({"who": [None] + [1] * 12}, {}, "'who'"),
-    "NaN as a name": ({"who": [np.nan] + [1.0] * 12}, {}, "'who'"),
-    "an empty name": ({"who": [""] + ["a"] * 12}, {}, "'who'"),
     "no order": ({"when": [None, *range(12)]}, {}, "'10', row 0.*'when'"),
-    "NaN as an order": ({"when": [np.nan, *range(12)]}, {}, "'when'"),
     "a place twice": ({"when": [5, 4, 3, 4, *range(9)]}, {}, "'10'.*'when'"),
     "weights that change": ({"w": [*range(13)]}, {}, "'10'.*'w'"),
-    "no weight": ({"w": [None] + [1.0] * 12}, {}, "'w'"),
     "a negative weight": ({"w": [-1.0] * 13}, {}, "weight"),
     "text as an order": ({"when": [str(i) for i in range(13)]}, {}, "order"),
-    "text as tokens": ({"a": ["1"] * 13}, {}, "'a'"),
-    "times as tokens": ({"a": arrow.array([1] * 13, arrow.timestamp("s"))}, {}, "'a'"),
     "decimals": ({"a": [Decimal("0.1")] * 13}, {}, "decimal"),
     "half floats as names": ({"who": arrow.array(np.ones(13, np.float16))}, {}, "halffloat"),
-    "lists as names": ({"who": [[1]] * 13}, {}, "sequence"),
-    "misspelt": ({}, {"weight": "When"}, "'When'.*'when'"),
-    "no sequence": ({}, {"sequence": None}, "sequence"), "no tokens": ({}, {"tokens": []}, "column"),
-    "a column twice": ({}, {"tokens": ["a", "a"]}, "'a' twice"),
-    "a number as a name": ({}, {"tokens": [3]}, "columns"),
-    "no bytes": ({}, {"chunk_bytes": 0}, "chunk_bytes"),
 }  # fmt: skip
 THIRTEEN = pd.DataFrame(
     {"who": np.repeat([10, 11, 12], (5, 1, 7)), "when": np.arange(13), "a": 1.0, "b": 2, "y": 3.0}
@@ -808,67 +664,55 @@ def rows_with(**columns):
     return table
 
 
-@pytest.mark.parametrize("name", REFUSED_TABLES)
-def test_tables_that_cannot_be_used_are_refused(name, tmp_path):
-    columns, names, word = REFUSED_TABLES[name]
-    for suffix, write in WRITERS.items():
-        path = write(tmp_path / f"x{suffix}", rows_with(**columns))
-        refused(path, word, "causal", **names)
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_tables_that_cannot_be_used_are_refused(suffix, tmp_path):
+    for columns, names, word in REFUSED_TABLES.values():
+        path = WRITERS[suffix](tmp_path / f"x{suffix}", rows_with(**columns))
+        refused(path, word, **names)
 
 
 BAD_LISTS = {
     "unequal": ({"a": [[1.0, 2.0]], "b": [[1.0]]}, ["a", "b"], {}, "unequal"),
-    "empty": ({"a": [[]]}, ["a"], {}, "no tokens"), "no list": ({"a": [None, [1.0]]}, ["a"], {}, "'a'"),
+    "empty": ({"a": [[]]}, ["a"], {}, "no tokens"),
     "a gap": ({"a": [[1.0, None]]}, ["a"], {}, "token 1.*'a'"),
     "NaN": ({"a": [[1.0], [2.0, np.nan]]}, ["a"], {}, "row 1.*token 1"),
     "ragged": ({"t": [[[1.0], [1.0, 2.0]]]}, ["t"], {}, "token 1.*2 coordinates"),
-    "no vector": ({"t": [[[1.0], None]]}, ["t"], {}, "token 1"),
-    "mixed": ({"t": [[1.0]], "a": [1.0]}, ["t", "a"], {}, "lists"),
-    "texts": ({"t": [["x"]]}, ["t"], {}, "'t'"), "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
+    "too deep": ({"t": [[[[1.0]]]]}, ["t"], {}, "deep"),
     "an order": ({"t": [[1.0]], "o": [1]}, ["t"], {"order": "o"}, "order"),
-    "targets": ({"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, "target"),
     "a NaN target": ({"t": [[1.0]], "y": [np.nan]}, ["t"], {"targets": "y"}, "'y'"),
+    "targets": ({"t": [[1.0]], "y": [[1.0, 2.0]]}, ["t"], {"targets": "y"}, "target"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_LISTS)
-def test_lists_that_cannot_be_used_are_refused(name, tmp_path):
-    columns, tokens, names, word = BAD_LISTS[name]
-    path = write_parquet(tmp_path / "x.parquet", arrow.table(columns))
-    use = pa.fit if names else pa.certify
-    with pytest.raises(PolyattnError, match=word):
-        use(pa.scan(path, tokens=tokens, **names))
+def test_lists_that_cannot_be_used_are_refused(tmp_path):
+    for columns, tokens, names, word in BAD_LISTS.values():
+        path = write_parquet(tmp_path / "x.parquet", arrow.table(columns))
+        use = pa.fit if names else pa.certify
+        with pytest.raises(PolyattnError, match=word):
+            use(pa.scan(path, tokens=tokens, **names))
 
 
 BAD_TEXTS = {
-    "empty": ("", "x.csv"), "blank": ("\n\n", "x.csv"), "header only": ("who,a\n", "no rows"),
-    "header and blanks": ("who,a\r\n\r\n\n", "no rows"), "no column": ("who,A\n1,2\n", "'a'"),
-    "a column twice": ("who,a,a\n1,2,3\n", "'a'"), "short line": ("who,a\n1,2\n3\n", "x.csv.*got 1"),
-    "long line": ("who,a\n1,2\n3,4,5\n", "x.csv.*got 3"), "cut off": ("who,a,b\n1,2,3\n1,2", "got 2"),
-    "a gap": ("who,a\n1,2\n1,\n", "'1', row 1.*'a'"), "nan": ("who,a\n1,2\n1,nan\n", "'1', row 1.*'a'"),
-    "all gaps": ("who,a\n1,\n1,\n", "'1', row 0.*'a'"), "infinity": ("who,a\n1,2\n1,inf\n", "row 1.*'a'"),
+    "no column": ("who,A\n1,2\n", "'a'"),
+    "short line": ("who,a\n1,2\n3\n", "x.csv.*got 1"),
+    "cut off": ("who,a,b\n1,2,3\n1,2", "got 2"),
+    "a gap": ("who,a\n1,2\n1,\n", "'1', row 1.*'a'"),
     "no name": ("who,a\n,2\n", "'who'"), "text": ("who,a\n1,2\n1,x\n", "'a'"),
-    "a comma": ('who,a\n1,"2,5"\n', "'a'"), "a date": ("who,a\n1,2020-01-01\n", "'a'"),
-    "a line break": ('who,a,t\n1,2,"x\ny"\n', "byte 15"), "in the header": ('who,a,"t\n"\n1,2,3\n', "first line"),
     "an open quote": ('who,a\n1,2\n"1,2\n', "byte 10"), "carriage returns": ("who,a\r1,2\r", "carriage"),
-    "UTF-16": ("who,a\n1,2\n".encode("utf-16"), "UTF-8"), "Latin-1": ("who,a\n\xe9,2\n".encode("latin-1"), "UTF"),
-    "binary": (bytes(range(256)) * 9, "'who'"), "large": (f"who,a\n1,0.5\n1,-{2**53 + 1}\n", f"'a'.*{2**53 + 1}"),
-    "very large": (f"who,a\n1,0.5\n1,{2**64 + 1}\n", f"'a'.*{2**64 + 1}"),
+    "UTF-16": ("who,a\n1,2\n".encode("utf-16"), "UTF-8"),
+    "large": (f"who,a\n1,0.5\n1,-{2**53 + 1}\n", f"'a'.*{2**53 + 1}"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_TEXTS)
-def test_texts_that_are_no_table_are_refused(name, tmp_path):
-    text, word = BAD_TEXTS[name]
+def test_texts_that_are_no_table_are_refused(tmp_path):
     path = tmp_path / "x.csv"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    for chunk_bytes in (None, 5):
-        with pytest.raises(PolyattnError, match=word):
-            pa.certify(pa.scan(path, sequence="who", tokens=["a"], chunk_bytes=chunk_bytes))
-
-
-def test_a_quoted_line_break_is_found_wherever_bytes_are_divided(tmp_path):
-    lines, path = "".join(f"{i},{i},t\n" for i in range(20)), tmp_path / "x.csv"
+    for text, word in BAD_TEXTS.values():
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        for chunk_bytes in (None, 5):
+            with pytest.raises(PolyattnError, match=word):
+                pa.certify(pa.scan(path, sequence="who", tokens=["a"], chunk_bytes=chunk_bytes))
+    # A line break within quotation marks is found wherever bytes are divided.
+    lines = "".join(f"{i},{i},t\n" for i in range(20))
     path.write_text(f'who,a,t\n{lines}99,1,"x\n\ny,z\n"\n{lines}')
     for chunk_bytes in (1, 5, 9, 50, 1000):
         with pytest.raises(FileFormatError, match="quotation mark"):
@@ -910,45 +754,30 @@ def test_one_bit_that_differs_in_a_file_with_checksums_is_seen(tmp_path):
         pa.fit(pa.scan(path, **source))
 
 
-DASK_FRAMES = {
-    "a gap": ({"a": [1.0, np.nan]}, {}, "'1', row 1.*'a'"), "text": ({"a": ["x", "y"]}, {}, "'a'"),
-    "mixed": ({"a": np.array([1, "y"], dtype=object)}, {}, "'a'"),
-    "a place twice": ({"o": [1, 1]}, {"order": "o"}, "two rows"), "absent": ({}, {"tokens": "A"}, "'A'"),
-    "no rows": ({"who": [], "a": [], "o": []}, {}, "no rows"), "no sequence": ({}, {"sequence": None}, "sequence"),
-    "targets beside": ({}, {"Y": [1.0]}, "Y"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", DASK_FRAMES)
-def test_dask_frames_that_cannot_be_used_are_refused(name):
-    columns, names, word = DASK_FRAMES[name]
-    whole = pd.DataFrame({"who": [1, 1], "a": [1.0, 2.0], "o": [1, 2], **columns})
-    with pytest.raises(PolyattnError, match=word):
-        pa.certify(pa.scan(partitions(whole, []), **{"sequence": "who", "tokens": "a", **names}))
+def test_dask_frames_that_cannot_be_used_are_refused():
+    places = {"sequence": "who", "tokens": "a", "order": "o"}
+    for columns, word in (
+        ({"a": [1.0, np.nan]}, "'1', row 1.*'a'"), ({"o": [1, 1]}, "two rows"),
+        ({"a": ["x", "y"]}, "'a'"), ({"who": [], "a": [], "o": []}, "no rows"),
+    ):  # fmt: skip
+        whole = pd.DataFrame({"who": [1, 1], "a": [1.0, 2.0], "o": [1, 2], **columns})
+        with pytest.raises(PolyattnError, match=word):
+            pa.certify(pa.scan(partitions(whole, []), **places))
 
 
 # Without extras -----------------------------------------------------------------------------
 
 WITHOUT = """
-import sys, json
+import sys
 sys.modules["pyarrow"] = sys.modules["dask"] = None
 import pandas as pd, polyattn as pa
 frame = pd.DataFrame({"who": [1, 1, 2], "t": [2, 1, 1], "a": [2.0, 1.0, 3.0]})
-class Other:
-    def __arrow_c_stream__(self): ...
-class Lazy:
-    __dask_graph__ = None
-said = [pa.from_long(frame, sequence="who", order="t", tokens=["a"]).X[0].tolist()]
-said.append(pa.fit(frame.set_index(["who", "t"]).sort_index(), [1.0, 2.0]).n_dims)
-for call in (
-    lambda: pa.from_long(Other(), sequence="who", tokens=["a"]),
-    lambda: pa.scan("t.parquet", sequence="who", tokens=["a"]), lambda: pa.scan(Lazy()),
-):
+assert pa.from_long(frame, sequence="who", order="t", tokens=["a"]).X[0].tolist() == [[1], [2]]
+for data, word in (("t.parquet", "arrow"), (type("Lazy", (), {"__dask_graph__": None})(), "dask")):
     try:
-        call()
+        pa.scan(data, **({"sequence": "who", "tokens": "a"} if word == "arrow" else {}))
     except pa.errors.MissingExtra as error:
-        said.append(str(error))
-print(json.dumps(said))
+        print(word in str(error))
 """
 
 
@@ -956,25 +785,4 @@ def test_pandas_needs_no_extra_and_others_name_theirs(tmp_path):
     write_parquet(tmp_path / "t.parquet", rows_with())
     command = [sys.executable, "-c", WITHOUT]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said[:2] == [[[1.0], [2.0]], 1]
-    assert ["arrow" in each for each in said[2:]] == [True, True, False]
-    assert "dask" in said[4]
-
-
-def test_tables_in_files_are_read_without_pandas(tmp_path):
-    """Importing it takes longer than most fits."""
-    table = arrow.table({"who": np.repeat(np.arange(9), 3), "a": np.arange(27.0), "y": np.ones(27)})
-    write_parquet(tmp_path / "t.parquet", table)
-    table.to_pandas().to_csv(tmp_path / "t.csv", index=False)
-    code = (
-        "import sys, polyattn as pa\n"
-        "for suffix in ('parquet', 'csv'):\n"
-        "    source = pa.scan(f't.{suffix}', sequence='who', tokens='a', targets='y')\n"
-        "    assert pa.fit(source, ridge=1.0).statistics.n_rows == 9\n"
-        "    assert 'pandas' not in sys.modules, suffix\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert (done.stdout.split(), done.stderr) == (["True"] * 2, "")

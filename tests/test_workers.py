@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import gc
 import logging
@@ -80,17 +79,19 @@ def part(i, size=12, before=None):
     return X, rng.standard_normal((size, 4, 2))
 
 
-def delayed(count, size=12, before=None, start=0):
+def delayed(count, size=12, before=None):
     """A source whose parts are made where they are needed."""
-    parts = range(start, start + count)
     return pa.scan(
-        [dask.delayed(part)(i, size, before, dask_key_name=f"part-{size}-{i}") for i in parts]
+        [
+            dask.delayed(part)(i, size, before, dask_key_name=f"part-{size}-{i}")
+            for i in range(count)
+        ]
     )
 
 
-def made_of(i, size=12):
-    X, Y = part(i, size)
-    return X, Y, np.random.default_rng(i).uniform(0.5, 2, size)
+def made_of(i):
+    X, Y = part(i)
+    return X, Y, np.random.default_rng(i).uniform(0.5, 2, len(X))
 
 
 def all_items(count):
@@ -124,58 +125,51 @@ def assert_nothing_left(client):
 def sources(folder, count):
     rng = np.random.default_rng(0)
     X, Y, w = (np.concatenate(each) for each in zip(*all_items(count), strict=True))
-    for i in range(count):
-        np.savez(
-            folder / f"{i:03}.npz", **dict(zip(("X", "Y", "weights"), made_of(i), strict=True))
-        )
+    for i, (x, y, own) in enumerate(all_items(count)):
+        np.savez(folder / f"{i:03}.npz", X=x, Y=y, weights=own)
     table = pd.DataFrame(X.reshape(-1, 3), columns=list("abc")).assign(
         who=np.repeat(rng.permutation(len(X)), 4), y=Y[..., 0].ravel(), z=Y[..., 1].ravel()
     )
     table.to_parquet(folder / "t.parquet", row_group_size=100)
     names = {"sequence": "who", "tokens": list("abc"), "targets": ["y", "z"]}
     yield "delayed", delayed(count)
-    yield "arrays", pa.scan(X, Y, w, chunk_bytes=1500)
-    yield "files", pa.scan(str(folder / "*.npz"), chunk_bytes=700)
+    yield "arrays", pa.scan(X, Y, w, chunk_bytes=3000)
+    yield "files", pa.scan(str(folder / "*.npz"), chunk_bytes=1500)
     yield "table", pa.scan(folder / "t.parquet", **names, chunk_bytes=4000)
     yield "function", pa.scan(partial(all_items, count))
     yield "iterator", pa.scan(all_items(count))  # in a file that only this process can read
-    yield "dask array", pa.scan(*(dask.array.from_array(each, chunks=9) for each in (X, Y)))
-
-
-def test_whatever_holds_sequences_gives_the_bits_of_one_process(client, tmp_path):
-    for number, (name, source) in enumerate(sources(tmp_path, 5)):
-        kind = KINDS[number % 2]
-        one = kind(3, 2, "causal").update(source)
-        assert kind(3, 2, "causal").update(source, client=client) == one, name
-        assert one.n_sequences == 60
-    assert_nothing_left(client)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_parts_give_the_bits_of_one_process(kind, client):
-    for count in (1, 70):
-        one = kind(3, 2, "causal").update(delayed(count))
-        assert kind(3, 2, "causal").update(delayed(count), client=client) == one
-    # So that equal bits mean something: another order of the sums has others.
-    parts = list(all_items(70))
-    one, other = (kind(3, 2, "causal").update(pa.scan(each)) for each in (parts, parts[::-1]))
-    assert np.any(pa.fit(statistics=one).coef != pa.fit(statistics=other).coef)
+    yield "dask array", pa.scan(*(dask.array.from_array(each, chunks=20) for each in (X, Y)))
 
 
 def squared_too(tokens):
     return np.concatenate([tokens, tokens**2], axis=1)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [pa.Form(mode="causal", bias=True, decay=(0.5, 1.0)), pa.Form(mode="full", skip=True, intercept=True),
-     pa.Form(mode="causal", key=squared_too), pa.Form(mode="causal", key=np.eye(3)[:, :2] / 3)],
-    ids=["decays", "skip", "function", "matrix"],
-)  # fmt: skip
-def test_forms_travel(form, client):
-    source = delayed(5)
-    many = pa.Moments(3, 2, form=form).update(source, client=client)
-    assert many == pa.Moments(3, 2, form=form).update(source)
+OWN = (
+    {},
+    {"bias": True, "decay": (0.5, 1.0)},
+    {"key": squared_too},
+    {"skip": True, "key": np.eye(3)},
+)
+
+
+def test_whatever_holds_sequences_gives_the_bits_of_one_process(client, tmp_path):
+    for number, (name, source) in enumerate(sources(tmp_path, 5)):
+        kind, form = KINDS[number % 2], pa.Form(mode="causal", **OWN[number % len(OWN)])
+        one = kind(3, 2, form=form).update(source)
+        assert kind(3, 2, form=form).update(source, client=client) == one, name
+        assert one.n_sequences == 60
+    assert_nothing_left(client)
+
+
+def test_many_parts_give_the_bits_of_one_process(client):
+    for kind, count in ((pa.Moments, 70), (pa.TriangularFactor, 1)):
+        one = kind(3, 2, "causal").update(delayed(count))
+        assert kind(3, 2, "causal").update(delayed(count), client=client) == one
+    # So that equal bits mean something: another order of the sums has others.
+    parts = list(all_items(70))
+    one, other = (pa.Moments(3, 2, "causal").update(pa.scan(each)) for each in (parts, parts[::-1]))
+    assert np.any(pa.fit(statistics=one).coef != pa.fit(statistics=other).coef)
 
 
 def assert_same_fit(one, many):
@@ -184,8 +178,8 @@ def assert_same_fit(one, many):
 
 
 OPTIONS = (
-    {}, {"solver": "iterative", "ridge": 1e6}, {"ridge": "loo"}, {"solver": "direct"},
-    {"solver": "dual", "ridge": 1.0},
+    {}, {"solver": "iterative", "ridge": 1e6}, {"solver": "dual", "ridge": 1.0},
+    *(pytest.param(each, marks=pytest.mark.slow) for each in ({"ridge": "loo"}, {"solver": "direct"})),
 )  # fmt: skip
 
 
@@ -203,37 +197,64 @@ def test_fits_have_the_bits_of_one_process(options, client):
 
 
 def test_certificates_have_the_bits_of_one_process(client):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((360, 4, 3))
+    X = np.random.default_rng(0).standard_normal((240, 4, 3))
     nearly = X.copy()
     nearly[..., 2] = X[..., 0] + 1e-4 * X[..., 2]  # moments leave doubt: another pass is needed
     for data in (X, nearly):
-        source = pa.scan(data, chunk_bytes=2000)
+        source = pa.scan(data, chunk_bytes=4000)
         one, many = pa.certify(source), pa.certify(source, client=client)
-        assert str(many) == str(one)
-        assert (many.digest, many.lambda_min, many.method) == (
-            one.digest,
-            one.lambda_min,
-            one.method,
-        )
+        for name in ("digest", "lambda_min", "method"):
+            assert getattr(many, name) == getattr(one, name)
     assert one.method != pa.certify(pa.scan(X)).method
-    targets = pa.scan(nearly, nearly[..., :2, 0], chunk_bytes=2000)
+    targets = pa.scan(nearly, nearly[..., :2, 0], chunk_bytes=4000)
     assert_same_fit(pa.fit(targets), pa.fit(targets, client=client))
 
 
-def test_a_checkpoint_goes_on_with_workers_and_without(client, tmp_path):
-    source, path = delayed(20), tmp_path / "sums.safetensors"
-    whole = pa.Moments(3, 2, "causal").update(source)
-    for i, first in enumerate((None, client)):
-        for then in (None, client):
-            sums = pa.Moments(3, 2, "causal").update(
-                source, checkpoint=path.with_stem(f"{i}"), client=first
-            )
-            assert sums == whole
-            again = pa.Moments(3, 2, "causal").update(
-                source, checkpoint=path.with_stem(f"{i}"), client=then
-            )
-            assert again == whole
+# A clock by which half a minute, after which a checkpoint is written, passes within a tenth of a
+# second; for the main thread alone, since the threads of Dask measure time, too.
+CHILD = """
+import sys, threading, time
+real, main = time.monotonic, threading.main_thread()
+time.monotonic = lambda: real() * (300 if threading.current_thread() is main else 1)
+from functools import partial
+import distributed, polyattn as pa, test_workers as here
+path, folder, address = sys.argv[1:]
+client = distributed.Client(address) if address else None
+source = here.delayed(140, 12, partial(here.seen, folder))
+pa.Moments(3, 2, "causal").update(source, checkpoint=path, client=client)
+"""
+
+
+def seen(folder, i):
+    time.sleep(0.05)
+    (Path(folder) / str(i)).touch()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [(True, False), (False, True), (True, True)])
+def test_an_interrupted_checkpoint_goes_on_with_workers_or_without(first, then, client, tmp_path):
+    path, folders = tmp_path / "sums.safetensors", (tmp_path / "first", tmp_path / "then")
+    for folder in folders:
+        folder.mkdir()
+    address = client.scheduler.address if first else ""
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
+    command = [sys.executable, "-c", CHILD, str(path), str(folders[0]), address]
+    process = subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (path.exists() and (folders[0] / "50").exists()):
+        time.sleep(0.02)
+    while process.poll() is None:  # an interrupt is lost where it meets a destructor
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    assert process.returncode != 0
+    assert_nothing_left(client)
+    source = delayed(140, 12, partial(seen, str(folders[1])))
+    found = pa.Moments(3, 2, "causal").update(
+        source, checkpoint=path, client=client if then else None
+    )
+    assert found == pa.Moments(3, 2, "causal").update(delayed(140))
+    some, others = (len(list(folder.iterdir())) for folder in folders)
+    assert some < 140
+    assert others < 120
 
 
 # Workers that die ---------------------------------------------------------------------------
@@ -257,7 +278,7 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
         delayed(80, 12, KillOnce(str(tmp_path), 63)), client=client
     )
     assert many == pa.Moments(3, 2, "causal").update(delayed(80))
-    assert [path.name for path in tmp_path.iterdir()] == ["63"]
+    assert (tmp_path / "63").exists()
     assert_nothing_left(client)
 
 
@@ -265,59 +286,48 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
 
 
 def spoil(i):
-    if i == 50:
-        raise RuntimeError("part 50 is gone")
+    time.sleep(0.02)
+    if i == 90:
+        raise RuntimeError("part 90 is gone")
 
 
-def test_errors_arrive_and_the_rest_is_cancelled(client, tmp_path):
-    with pytest.raises(RuntimeError, match="part 50"):
-        pa.Moments(3, 2, "causal").update(delayed(90, 12, spoil), client=client)
+def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client, tmp_path):
+    known, done = [], threading.Event()
+
+    def watch():
+        while not done.wait(0.05):
+            known.append(tasks(client))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with pytest.raises(RuntimeError, match="part 90"):
+            pa.Moments(3, 2, "causal").update(delayed(200, 12, spoil), client=client)
+    finally:
+        done.set()
+        watching.join()
+    assert 1 <= max(count for count, _ in known) < 100
+    assert max(size for _, size in known) < 30_000
     assert_nothing_left(client)
-    for i in range(9):
-        X, Y, w = made_of(i)
-        np.savez(tmp_path / f"{i}.npz", X=X * (np.nan if i == 7 else 1.0), Y=Y[:, -1], weights=w)
+    X, Y, _ = made_of(0)
+    for i in range(3):
+        np.savez(tmp_path / f"{i}.npz", X=X * (np.nan if i == 2 else 1.0), Y=Y[:, -1])
     sums = pa.Moments(3, 2).update(np.ones((1, 1, 3)), np.ones((1, 2)))
     before = sums.copy()
-    with pytest.raises(InvalidInput, match=r"7\.npz.*NaN"):
+    with pytest.raises(InvalidInput, match=r"2\.npz.*NaN"):
         sums.update(pa.scan(str(tmp_path / "*.npz")), client=client)
     assert sums == before
     assert_nothing_left(client)
 
 
-def mark(path, i):
-    time.sleep(0.02)
-    if i == 30:
-        Path(path).touch()
-
-
-def test_an_interrupt_cancels_and_what_is_in_flight_is_little(client, tmp_path):
-    marker, seen = tmp_path / "marker", []
-
-    def watch():
-        while not marker.exists():
-            seen.append(tasks(client))
-            time.sleep(0.02)
-        _thread.interrupt_main()
-
-    watching = threading.Thread(target=watch)
-    source = delayed(200, 12, partial(mark, str(marker)))
-    watching.start()
-    with pytest.raises(KeyboardInterrupt):
-        pa.Moments(3, 2, "causal").update(source, client=client)
-    watching.join()
-    assert 1 <= max(count for count, _ in seen) < 100
-    assert max(size for _, size in seen) < 30_000
-    assert_nothing_left(client)
-
-
 def test_names_of_sequences_are_looked_at_among_all_workers(client, tmp_path):
-    frame = pd.DataFrame({"who": np.repeat(np.arange(200), 3), "a": 1.0})
-    for last in (199, 7):
-        frame.loc[597:, "who"] = last
+    frame = pd.DataFrame({"who": np.repeat(np.arange(40), 3), "a": 1.0})
+    for last in (39, 7):
+        frame.loc[117:, "who"] = last
         frame.to_parquet(tmp_path / "t.parquet", row_group_size=30)
         source = pa.scan(tmp_path / "t.parquet", sequence="who", tokens="a", chunk_bytes=100)
-        if last == 199:
-            assert pa.Moments(1).update(source, client=client).n_sequences == 200
+        if last == 39:
+            assert pa.Moments(1).update(source, client=client).n_sequences == 40
         else:
             with pytest.raises(InvalidInput, match="twice"):
                 pa.Moments(1).update(source, client=client)
@@ -344,8 +354,7 @@ def test_what_workers_cannot_do_is_refused(client):
         with pytest.raises(error, match=word):
             call()
     with cluster(1, threads_per_worker=3, processes=False) as other:
-        whole = pa.Moments(3, 2, "causal").update(source)
-        assert pa.Moments(3, 2, "causal").update(source, client=other) == whole
+        assert pa.Moments(3, 2, "causal").update(source, client=other) == one.copy().update(source)
     with pytest.raises(InvalidInput, match="not connected"):
         one.update(source, client=other)
 
@@ -368,21 +377,20 @@ def killed_at(client, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [2, 4])
-def test_a_worker_killed_in_each_of_several_runs_changes_nothing(n_workers):
+def test_a_worker_killed_in_each_of_several_runs_changes_nothing():
     """At random moments, of sums and of the passes of an iteration, of parts and of arrays."""
-    rng = np.random.default_rng(n_workers)
+    rng = np.random.default_rng(2)
     source = delayed(200, 12, wait_a_little)
     one = pa.Moments(3, 2, "causal").update(delayed(200))
     X = rng.standard_normal((60_000, 4, 3))
     arrays = pa.scan(X, X[:, -1] * X[:, :1, 0], chunk_bytes=X.nbytes // 20)
     options = {"solver": "iterative", "ridge": 1.0}
     fit = pa.fit(arrays, **options)
-    with cluster(n_workers) as client:
+    with cluster(3) as client:
         for _ in range(4):
-            with killed_at(all_there(client, n_workers), rng.uniform(0.1, 1.5)):
+            with killed_at(all_there(client, 3), rng.uniform(0.1, 1.5)):
                 assert pa.Moments(3, 2, "causal").update(source, client=client) == one
-            with killed_at(all_there(client, n_workers), rng.uniform(0.1, 1.5)):
+            with killed_at(all_there(client, 3), rng.uniform(0.1, 1.5)):
                 assert_same_fit(fit, pa.fit(arrays, client=client, **options))
 
 
@@ -397,63 +405,50 @@ def test_a_part_that_kills_its_workers_is_given_up(client):
         pa.Moments(3, 2, "causal").update(delayed(4, 12, kill_whoever), client=client)
 
 
-class Processes:
+def started(port, folder):
     """A scheduler and two workers in processes of their own, that can be killed together."""
+    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = ["worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny"]
+    worker += ["--local-directory", str(folder)]
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    running = []
+    for name, *options in (scheduler, worker, worker):
+        module = [sys.executable, "-m", f"distributed.cli.dask_{name}"]
+        running.append(subprocess.Popen(
+            [*module, *options, "--no-dashboard"], env=where, stderr=subprocess.DEVNULL
+        ))  # fmt: skip
+    return running
 
-    def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address, self.folder, self.running = f"tcp://127.0.0.1:{self.port}", folder, []
 
-    def start(self):
-        scheduler = ["scheduler", "--host", "127.0.0.1", "--port", str(self.port)]
-        worker = ["worker", self.address, "--nthreads", "1", "--no-nanny"]
-        worker += ["--local-directory", str(self.folder)]
-        where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        for name, *options in (scheduler, worker, worker):
-            command = [
-                sys.executable,
-                "-m",
-                f"distributed.cli.dask_{name}",
-                *options,
-                "--no-dashboard",
-            ]
-            self.running.append(subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL))
-
-    def kill(self):
-        for each in self.running:
-            each.kill()
-            each.wait()
-        self.running.clear()
-
-    def restart_at(self, path):
-        """Once this file is there."""
-
-        def run():
-            while not path.exists():
-                time.sleep(0.02)
-            self.kill()
-            self.start()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return thread
+def kill(processes):
+    for each in processes:
+        each.kill()
+        each.wait()
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_restarted_changes_nothing(tmp_path):
     """All that was held is gone; what workers had done is done again."""
-    processes = Processes(tmp_path)
-    processes.start()
-    marker = tmp_path / "marker"
-    source = delayed(140, 12, partial(mark, str(marker)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running, parts = started(port, tmp_path), tmp_path / "parts"
+    parts.mkdir()
+
+    def restart():
+        while not (parts / "30").exists():
+            time.sleep(0.02)
+        kill(running)
+        running[:] = started(port, tmp_path)
+
+    restarting = threading.Thread(target=restart, daemon=True)
     try:
-        with distributed.Client(processes.address, timeout="60s") as client:
+        with distributed.Client(f"tcp://127.0.0.1:{port}", timeout="60s") as client:
             client.wait_for_workers(2)
-            restarting = processes.restart_at(marker)
+            restarting.start()
+            source = delayed(140, 12, partial(seen, str(parts)))
             many = pa.Moments(3, 2, "causal").update(source, client=client)
             restarting.join()
             assert many == pa.Moments(3, 2, "causal").update(delayed(140))
     finally:
-        processes.kill()
+        kill(running)

@@ -56,10 +56,11 @@ def _gathered(workers: Workers, future: Any) -> tuple[bool, Any]:
     The error of Dask is not handed on: its frames would hold whatever waits here.
     """
     from distributed import CancelledError
+    from distributed.comm import CommClosedError
 
     try:
         return True, workers.client.gather(future, direct=True if workers.is_local else None)
-    except CancelledError:
+    except (CancelledError, CommClosedError):  # the latter of a scheduler that dies this moment
         return False, None
 
 
