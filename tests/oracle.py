@@ -1028,6 +1028,8 @@ def witness_fails(
     agreed = max(apart(x, None if contexts is None else contexts[i]) for i, x in enumerate(X))
     found = [] if abs(shown - witness.difference) <= 1e-6 * shown else ["difference"]
     return found + ["shows nothing"] * (shown < 0.1) + ["seen by the data"] * (agreed > 1e-6)
+
+
 # ------------------------------------------------------------------ the papers' layer, all at once
 
 
@@ -1071,6 +1073,8 @@ def class_task(
     outputs *= signal / outputs.std()
     labels = np.argmax(outputs + rng.gumbel(size=outputs.shape), axis=1)
     return X, labels if mode == "last" else labels.reshape(n_sequences, n_tokens)
+
+
 # ------------------------------------------------------------------ how commands end
 
 
@@ -1116,6 +1120,8 @@ def wrong_uses(table: Mapping[str, str]) -> list[tuple[list[str], str]]:
             word = word or options.split()[0].strip("-")
             found.append(([*command.split(), *options.split()], word))
     return found
+
+
 # ------------------------------------------------------------------ softmax layers that are learned
 
 
@@ -1161,6 +1167,8 @@ def head_errors(found: Any, planted: Any) -> tuple[list[int], NDArray, NDArray]:
 
     order = list(min(permutations(range(n_heads)), key=lambda o: relative(o, "attn").max()))
     return order, relative(order, "attn"), relative(order, "value")
+
+
 # ------------------------------------------------------------------ black boxes around attention
 
 
@@ -1209,6 +1217,8 @@ def in_format(Y: NDArray, name: str) -> NDArray:
     bits = np.ascontiguousarray(Y, np.float32).view(np.uint32)
     rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
     return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 # ------------------------------------------------------------------ heads given by projections
 
 
