@@ -250,16 +250,14 @@ def test_tiny_noise_is_not_taken_for_a_layer():
         assert size < 1e-150 or found.risk > 0.5 * expected.risk * size**2
 
 
-@pytest.mark.parametrize("tokens", [1e50, 1e-50])
-def test_bounds_of_any_size_say_the_same(tokens):
-    certificate, inverse = pa.certify(X * tokens), 1 / tokens / tokens / tokens
+def test_bounds_of_any_size_say_the_same():
+    certificate = pa.certify(X)
     for kind in ("leverage", "worst_case"):
-        plain = pa.certify(X).bound(FRESH, risk=1.0, kind=kind)
+        plain = certificate.bound(FRESH, risk=1.0, kind=kind)
         # For inputs of another size than the data, and for risks of any size.
-        np.testing.assert_allclose(certificate.bound(FRESH, 1.0, kind=kind), plain * inverse, 1e-9)
-        small = pa.certify(X).bound(FRESH * 1e-50, 1e-300, kind=kind)
+        small = certificate.bound(FRESH * 1e-50, 1e-300, kind=kind)
         np.testing.assert_allclose(small, plain * 1e-150 * 1e-150, rtol=1e-9)
-        assert np.all(pa.certify(X).bound(FRESH * 1e-60, 1e-300, kind=kind) > 0)  # rounded up
+        assert np.all(certificate.bound(FRESH * 1e-60, 1e-300, kind=kind) > 0)  # rounded up
     with pytest.raises(OutOfRange, match="apart"):
         certificate.bound(np.concatenate([FRESH, FRESH * 1e-150]), 1.0)
     assert certificate.bound(np.concatenate([FRESH, 0.0 * FRESH]), 1.0)[-1] == 0.0

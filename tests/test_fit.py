@@ -495,27 +495,19 @@ def test_the_outcome_is_what_was_found():
 
 
 ONE, TWO = np.ones((3, 4, 2)), np.ones((3, 2))
+BAD = np.where(np.arange(24).reshape(3, 4, 2) == 23, np.nan, ONE)
 FITTED = pa.fit(TOKENS, TARGETS)
 
 
-def with_bad(value, like):
-    """A copy whose last number is bad."""
-    array = np.array(like, dtype=np.result_type(like, type(value)))
-    array.flat[-1] = value
-    return array
-
-
 REFUSED = [
-    (lambda: pa.fit(with_bad(np.nan, ONE), TWO), "X", "NaN", "1 of 24"),
-    (lambda: pa.fit(with_bad(np.inf, ONE), TWO), "X", "infinity"),
+    (lambda: pa.fit(BAD, TWO), "X", "NaN", "1 of 24"),
+    (lambda: pa.fit(np.where(np.isnan(BAD), np.inf, ONE), TWO), "X", "infinity"),
     (lambda: pa.fit(np.ones((0, 4, 2)), np.ones((0, 2))), "X", "empty"),
     (lambda: pa.fit([np.ones((2, 2)), np.ones((0, 2))], TWO[:2]), "sequence 1", "0 tokens"),
-    (lambda: pa.fit(np.ones((3, 4, 0)), TWO), "coordinate"),
     (lambda: pa.fit([np.ones((2, 2)), np.ones((2, 3))], TWO[:2]), "X[1]", "3"),
     (lambda: pa.fit(np.ones((4, 2)), TWO), "X", "(4, 2)", "n_tokens"),
     (lambda: pa.fit(ONE), "X and Y"),
     (lambda: pa.fit(ONE, TWO[:2]), "3 sequences", "2 targets"),
-    (lambda: pa.fit(ONE, ONE[:2], "causal"), "3 sequences", "Y has 2"),
     (lambda: pa.fit(ONE, ONE), "(3, 4, 2)", "causal"),
     (lambda: pa.fit(ONE, np.ones(3), "causal"), "Y", "(3,)", "last"),
     (lambda: pa.fit(ONE, np.ones((3, 5, 1)), "full"), "4 tokens", "5 targets"),

@@ -145,20 +145,6 @@ def weight_matrices(n, form):
     return [scale / np.reshape(count, (n, 1)) for scale in scales]
 
 
-def test_a_map_is_called_with_many_short_sequences_together():
-    calls = []
-
-    def watched(tokens):
-        calls.append(len(tokens))
-        return tokens
-
-    X = [np.ones((1 + n % 3, 2)) for n in range(90)]
-    for form in (Form(key=watched, decay=[0.5, 0.9]), Form("full", key=watched)):
-        calls.clear()
-        pa.Moments(2, 0, form=form).update(X)
-        assert len(calls) < 20
-
-
 # ------------------------------------------------------------------ comparing, showing, storing
 
 

@@ -12,8 +12,7 @@ from oracle import relative_error
 from polyattn.errors import OutOfRange
 from polyattn.features import symbol_counts
 from polyattn.numerics.scaling import NEGLIGIBLE_RISK, TINY, as_doubt, as_risk, restored, rounded_up
-from polyattn.solve import exact, symbol_groups
-from polyattn.stats import rows
+from polyattn.solve import symbol_groups
 
 pytestmark = pytest.mark.kernel
 
@@ -41,20 +40,6 @@ def test_risks_and_bounds_at_the_ends_of_float64():
     assert restored(array, -1010, "it", np.ones(2))[0, 0] == np.pi * 2.0**-1010
     with pytest.raises(OutOfRange, match="it would be"):
         restored(array, -1010, "it", np.array([2.0**-60, 1.0]))
-
-
-@pytest.mark.parametrize("mode", oracle.MODES)
-def test_exact_data_are_judged_in_portions(mode, monkeypatch):
-    for module, name, value in (
-        (exact, "PORTION_NUMBERS", 500), (exact, "BLOCK_NUMBERS", 1), (exact, "MIN_ROWS", 3),
-        (rows, "SHARE_NUMBERS", 0), (rows, "SHARE_ROWS", 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, value)
-    task = pa.data.planted(1300, 3, 2, n_heads=2, mode=mode, random_state=0)
-    Y = np.array(task.Y)
-    assert pa.fit(task.X, Y, mode=mode).solver == "exact"
-    Y[-1:] += 1e-3
-    assert pa.fit(task.X, Y, mode=mode).solver == "primal"
 
 
 def test_groups_of_symbols_are_solved_alike_by_every_method(monkeypatch):
