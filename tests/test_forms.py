@@ -131,6 +131,13 @@ def test_sequences_longer_than_a_block_are_fitted_as_by_their_kernel(fields):
     assert result.risk == pytest.approx(np.mean((Y - outputs) ** 2), rel=1e-9)
 
 
+def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
+    x, back = np.random.default_rng(0).standard_normal(300_000), np.arange(300_000)[::-1]
+    for fields, weights in (({"decay": 0.99999}, 0.99999**back), ({"window": 200_000}, back < 2e5)):
+        sums = pa.Moments(1, 0, form=Form(**fields)).update([x[:, None]])
+        np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
+
+
 def weight_matrices(n, form):
     """w(t, s) of each scale, over the number attended to with a mean; they depend on t - s."""
     seen = [oracle.attended(t, n, form) for t in range(n)]
