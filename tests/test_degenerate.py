@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,16 +50,6 @@ def moved(figures, power):
         return np.ldexp(figures, power)
 
 
-def answer_or_refusal(ask, *figures):
-    """The answer; None where it is refused since a figure is no normal number of float64."""
-    try:
-        return ask()
-    except OutOfRange:
-        sizes = np.abs(np.concatenate([np.ravel(each) for each in figures]))
-        assert np.any((sizes < TINY) | (sizes > HUGE)), "refused without need"
-        return None
-
-
 # ------------------------------------------------------------------ units
 
 
@@ -80,112 +68,35 @@ def test_tokens_and_targets_of_any_size_have_the_same_answer_or_none(seed, token
     for way in WAYS:
         one = fit_by(way, x, y, mode)
         coef, risk = moved(one.coef, targets - 3 * tokens), moved(one.risk, 2 * targets)
-        other = answer_or_refusal(
-            lambda way=way: fit_by(way, np.ldexp(x, tokens), np.ldexp(y, targets), mode),
-            coef, risk,
-        )  # fmt: skip
-        if other is not None:
-            assert np.array_equal(other.coef, coef), way
-            assert (other.outcome.name, other.rank) == (one.outcome.name, one.rank)
-            # Of exact targets the risk is rounding, and may vanish.
-            assert other.risk == risk
-            assert noise == 0.0 or other.risk >= TINY
-            outputs = np.ldexp(other.predict(np.ldexp(x, tokens)), -targets)
-            assert np.all(column_errors(outputs, one.predict(x)) < 1e-12)
-
-
-OPTIONS = [{"ridge": "loo"}, {"ridge": "gcv"}, {"n_heads": 1}, {"n_heads": "auto"}, {}]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_rules_and_heads_choose_alike_at_any_size_of_targets(options):
-    one = pa.fit(X, NOISY, **options)
-    few = (-600, -505, 400) if "n_heads" in options else (-600, -520, -505, -250, 250, 400)
-    for power in few:  # heads are searched for again each time
-        coef, figures = moved(one.coef, power), [one.risk, one.optimal_risk]
-        errors = [] if one.ridge_path is None else one.ridge_path.errors
-        figures = moved(np.array([*figures, *errors]), 2 * power)
-        ask = lambda power=power: pa.fit(X, np.ldexp(NOISY, power), **options)  # noqa: E731
-        other = answer_or_refusal(ask, coef, figures)
-        assert (other is None) == (power <= -520), power
-        if other is None:
-            continue
-        assert (other.ridge, other.layer.n_heads) == (one.ridge, one.layer.n_heads)
-        assert other.risk == pytest.approx(figures[0], rel=1e-9, abs=0)
-        assert relative_error(other.coef / 2.0**power, one.coef) < 1e-7
-        if len(errors):
-            assert np.array_equal(other.ridge_path.errors, figures[2:])
-        assert np.all(column_errors(np.ldexp(other.layer(X), -power), other.predict(X) / 2.0**power)
-                      < 1e-7)  # fmt: skip
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_tiny_output_beside_a_large_one_is_met_as_if_alone(noise):
-    y = Y + 10 * noise * (NOISY - Y)
-    for power in (-700, -300, 300, 400):
-        for shifts in ([power, 0], [0, power]):
-            for way in WAYS:
-                one = fit_by(way, X, y)
-                other = answer_or_refusal(
-                    lambda way=way, shifts=shifts: fit_by(way, X, np.ldexp(y, shifts)),
-                    moved(one.risk, 2 * max(power, 0)),
-                )
-                assert other is not None
-                coef = np.ldexp(other.coef, -np.array(shifts)[:, None, None])
-                assert relative_error(coef, one.coef) < (1e-6 if way == "iterative" else 1e-10)
-                if way in ("primal", pa.TriangularFactor) and power < 0:
-                    errors = column_errors(other.layer(FRESH), other.predict(FRESH))
-                    assert np.all(errors < 1e-8)
-                    assert other.heads.output_error < 1e-8
-    alone, both = (
-        pa.fit(X, NOISY[:, :1], ridge="loo"),
-        pa.fit(X, np.ldexp(NOISY, [0, -500]), ridge="loo"),
-    )
-    assert both.ridge == alone.ridge  # beside a large output a tiny one has no say
-
-
-@given(st.lists(st.sampled_from([-300, -170, -60, 0, 60, 170, 300]), min_size=8, max_size=8))
-@some
-def test_shards_of_any_sizes_are_as_if_fitted_together_or_refused_alike(drawn):
-    tokens, targets = np.reshape(drawn[:4], (2, 1, 1, 2)), np.reshape(drawn[4:], (2, 1, 2))
-    parts = [(np.ldexp(X[i::2], tokens[i]), np.ldexp(Y[i::2], targets[i])) for i in range(2)]
-    together = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    for make in KINDS:
-        alone = [in_turn(make, [part]) for part in parts]
-        whole, updated = in_turn(make, [together]), in_turn(make, parts)
-        if None in alone:
-            assert whole is None or updated is None
-            continue
-        one, other = alone
-        before = one.copy()
         try:
-            added = one + other
-        except OutOfRange as refusal:
-            assert "coordinates of X" in str(refusal) or "outputs of Y" in str(refusal)  # noqa: PT017
-            added = None
-        assert one == before  # a refusal leaves sums as they were
-        assert (added is None) == (updated is None) == (whole is None)
-        if added is None:
+            other = fit_by(way, np.ldexp(x, tokens), np.ldexp(y, targets), mode)
+        except OutOfRange:
+            sizes = np.abs([*coef.ravel(), risk])
+            assert np.any((sizes < TINY) | (sizes > HUGE)), "refused without need"
             continue
-        fits = [answer_or_refusal(partial(pa.fit, statistics=s), [0.0]) for s in (whole, added)]
-        assert (fits[0] is None) == (fits[1] is None)
-        # Rounding is beside the largest target, whatever the size of its features.
-        ask = [partial(fit.predict, together[0]) for fit in fits if fit is not None]
-        outputs = [answer_or_refusal(each, [0.0]) for each in ask]
-        if len(outputs) == 2 and outputs[0] is not None and outputs[1] is not None:
-            error = np.abs(outputs[0] - outputs[1]).max(axis=0)
-            assert np.all(error <= 1e-9 * np.abs(together[1]).max(axis=0))
+        assert np.array_equal(other.coef, coef), way
+        assert (other.outcome.name, other.rank) == (one.outcome.name, one.rank)
+        # Of exact targets the risk is rounding, and may vanish.
+        assert other.risk == risk
+        assert noise == 0.0 or other.risk >= TINY
+        outputs = np.ldexp(other.predict(np.ldexp(x, tokens)), -targets)
+        assert np.all(column_errors(outputs, one.predict(x)) < 1e-12)
 
 
-def in_turn(make, parts):
-    """Sums of the parts, or None where they are refused."""
-    sums = make(2, 2)
-    try:
-        for part in parts:
-            sums.update(*part)
-    except OutOfRange:
-        return None
-    return sums
+@pytest.mark.parametrize("power", [-700, -300, 300, 400])
+def test_a_tiny_output_beside_a_large_one_is_met_as_if_alone(power):
+    for way in WAYS:
+        one = fit_by(way, X, NOISY)
+        for shifts in ([power, 0], [0, power]):
+            other = fit_by(way, X, np.ldexp(NOISY, shifts))
+            coef = np.ldexp(other.coef, -np.array(shifts)[:, None, None])
+            assert relative_error(coef, one.coef) < (1e-6 if way == "iterative" else 1e-10)
+            if way in ("primal", pa.TriangularFactor) and power < 0:
+                assert np.all(column_errors(other.layer(FRESH), other.predict(FRESH)) < 1e-8)
+                assert other.heads.output_error < 1e-8
+    alone = pa.fit(X, NOISY[:, :1], ridge="loo")
+    both = pa.fit(X, np.ldexp(NOISY, [0, -500]), ridge="loo")
+    assert both.ridge == alone.ridge  # beside a large output a tiny one has no say
 
 
 def test_weights_of_any_size_say_the_same():
@@ -198,26 +109,28 @@ def test_weights_of_any_size_say_the_same():
             assert scaled.risk == pytest.approx(plain.risk, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "weights", [[1e150, 1e-200, 1.0], [1.0, 1e-200, 1.0], [1e300, 1e-300, 1.0], [1e40, 1e-40, 1.0]]
-)
-def test_weights_hide_no_row_that_can_be_met(weights):
-    x, y = X[:3, :3], NOISY[:3]
-    exact = oracle.ExactFit.of(list(x), y, {}, weights=np.array(weights))
+def test_weights_hide_no_row_that_can_be_met():
+    x, y, weights = X[:3, :3], NOISY[:3], np.array([1e300, 1e-300, 1.0])
+    exact = oracle.ExactFit.of(list(x), y, {}, weights=weights)
     for solver in ("auto", "direct", "dual"):
         found = pa.fit(x, y, sample_weight=weights, solver=solver)
         assert found.rank == exact.rank == 3
         theta = oracle.features_of(found.coef, {})
         assert relative_error(theta, oracle.numbers(exact.coef)) < 1e-12
-        assert found.risk < 1e-28
+
+
+def test_coordinates_of_very_different_size_are_all_fitted():
+    for tokens in (X * [2.0**-39, 2.0**-190], X * [2.0**38, 1e-30]):
+        for way in WAYS:
+            result = fit_by(way, tokens, Y)
+            assert np.all(column_errors(result.predict(tokens), Y) < 1e-9), way
 
 
 def test_constants_beside_tokens_of_any_size_and_refinement_keep_all_digits():
     form = Form(skip=True, intercept=True, mean=True)
     plain = pa.fit(X, NOISY, form=form)
-    for power in (-50, 50):
-        scaled = pa.fit(np.ldexp(X, power), NOISY, form=form)
-        assert np.array_equal(scaled.predict(np.ldexp(X, power)), plain.predict(X))
+    for tokens in (np.ldexp(X, -50), np.ldexp(X, 50)):
+        assert np.array_equal(pa.fit(tokens, NOISY, form=form).predict(tokens), plain.predict(X))
     skewed = X @ [[1, 1], [0, 0.1]]  # cubic features of condition 1e4
     assert pa.fit(skewed, TRUTH(skewed), solver="primal").risk < 1e-27 * np.mean(Y**2)
 
@@ -227,36 +140,24 @@ def test_a_ridge_keeps_its_meaning_in_any_units_or_is_refused():
     for scale in (1e-40, 1e40):
         scaled = pa.fit(scale * X, NOISY, ridge=scale**3 * scale**3)
         assert relative_error(scaled.coef * scale**3, plain.coef) < 1e-9
-        assert scaled.ridge == pytest.approx(scale**3 * scale**3)
         assert scaled.outcome.name == "regularised"
     huge = pa.fit(1e100 * X, 1e100 * NOISY, ridge=1.0)  # 1e600 + 1
     assert relative_error(huge.coef * 1e200, pa.fit(X, NOISY).coef) < 1e-9
     assert huge.ridge == 1.0
 
 
-@pytest.mark.parametrize("sizes", [[2.0**-39, 2.0**-190], [2.0**38, 1e-30], [1e90, 1e50]])
-def test_coordinates_of_very_different_size_are_all_fitted(sizes):
-    tokens, size = X * sizes, max(1.0, sizes[1] / 1e20)
-    for way in WAYS:
-        result = fit_by(way, tokens, size * Y)
-        assert np.all(column_errors(result.predict(tokens), size * Y) < 1e-9), way
-    assert np.all(column_errors(result.layer(tokens), size * Y) < 1e-8)
-
-
 TINY_QUERIES = X * np.where(np.arange(5) == 4, 1e-200, 1.0)[:, None]
-RIDGED = {"sample_weight": np.full(100, 1e-280)}
+LIGHT = {"sample_weight": np.full(100, 1e-280)}
 OUT_OF_RANGE = {
     "coefficients": [
-        lambda: pa.fit(1e150 * X, NOISY), lambda: pa.fit(1e-150 * X, NOISY),
-        lambda: pa.fit(1e-120 * X, 1e150 * NOISY), lambda: pa.fit(1e120 * X, 1e-150 * NOISY),
+        lambda: pa.fit(1e150 * X, NOISY), lambda: pa.fit(1e-120 * X, 1e150 * NOISY),
         lambda: pa.fit(5e-324 * np.ones((4, 1, 1)), np.ones(4)),
         # Beside a coordinate of 1e50, that of 1e90 has coefficients of 1e-310.
         lambda: pa.fit(X * [1e90, 1e50], 1e-40 * NOISY),
     ],
     "risk": [
         lambda: pa.fit(X, 1e160 * NOISY), lambda: pa.fit(X, 1e160 * NOISY, n_heads=1),
-        lambda: pa.fit(X, 1e160 * NOISY, ridge="loo"), lambda: pa.fit(X, 1e-160 * NOISY),
-        lambda: pa.fit(X, 1e-150 * Y, ridge="loo"),
+        lambda: pa.fit(X, 1e-160 * NOISY), lambda: pa.fit(X, 1e-150 * Y, ridge="loo"),
         lambda: pa.audit(pa.LinearAttention(*(1e80 * np.ones((2, 1, 2, 2)))), X, Y),
         lambda: pa.audit(pa.LinearAttention(TRUTH.attn, 1e-160 * TRUTH.value), X, 1e-160 * NOISY),
     ],
@@ -265,27 +166,25 @@ OUT_OF_RANGE = {
         lambda: pa.fit(np.ldexp(X, -170), NOISY, ridge="loo"),
     ],
     "coordinates of X": [
-        *(lambda mode=mode: pa.fit(X * [1.0, 1e-150], TRUTH(X), mode) for mode in ["last"]),
+        lambda: pa.fit(X * [1.0, 1e-150], Y),
         lambda: pa.fit(1e-100 * X, Y, bias=True),
         *(lambda make=make: make(2, 2).update(X * [1e60, 0.0], Y)
           + make(2, 2).update(X * [0.0, 1.0], Y) for make in KINDS),
     ],
     "outputs of Y": [
-        *(lambda solver=solver: pa.fit(X, Y * [1.0, 1e-300], solver=solver) for solver in SOLVERS),
         *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y * [1.0, 1e-200], solver=solver)
           for solver in SOLVERS),
         *(lambda make=make: make(2, 2).update(X, Y * [1.0, 1e-300]) for make in KINDS),
-        *(lambda options=options: pa.fit(X, Y * [1.0, 1e-300], **options) for options in OPTIONS),
+        *(lambda options=options: pa.fit(X, Y * [1.0, 1e-300], **options)
+          for options in ({"ridge": "loo"}, {"ridge": "gcv"}, {"n_heads": "auto"}, {})),
         lambda: pa.Moments(2, 2).update(X, Y * [1.0, 1e-200]).target_gram,
         lambda: pa.audit(TRUTH, X, Y * [1.0, 1e-300]),
     ],
     "sample_weight": [
-        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y, solver=solver, **RIDGED)
+        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y, solver=solver, **LIGHT)
           for solver in SOLVERS),
-        *(lambda solver=solver: pa.fit(X, Y * [1.0, 1e-210], solver=solver, **RIDGED)
-          for solver in SOLVERS),
-        *(lambda make=make: make(2, 2).update(X * [1.0, 0.0], Y, RIDGED["sample_weight"])
-          .update(X * [0.0, 1e-40], Y, RIDGED["sample_weight"]) for make in KINDS),
+        *(lambda make=make: make(2, 2).update(X * [1.0, 0.0], Y, LIGHT["sample_weight"])
+          .update(X * [0.0, 1e-40], Y, LIGHT["sample_weight"]) for make in KINDS),
     ],
     "squares of all features": [
         # Queries of 1e-200 beside their context: rank 0 would be a wrong answer.
@@ -293,9 +192,8 @@ OUT_OF_RANGE = {
           for solver in ("auto", "dual", "direct", "primal")),
     ],
     "outputs": [
-        *(lambda a=a, v=v, x=x, mode=mode: pa.LinearAttention(
-            a * np.eye(2), v * np.eye(2), mode)(x * FRESH) for mode in MODES for a, v, x in (
-            (1e150, 1e150, 1e50), (1.0, 1.0, 1e150), (1e-150, 1e-150, 1e-50), (1.0, 1.0, 1e-150))),
+        *(lambda a=a, x=x: pa.LinearAttention(a * np.eye(2), a * np.eye(2))(x * FRESH)
+          for a, x in ((1e150, 1e50), (1.0, 1e150), (1e-150, 1e-50), (1.0, 1e-150))),
     ],
 }  # fmt: skip
 
@@ -306,17 +204,6 @@ def test_what_float64_cannot_hold_is_refused_by_name_and_size(what):
         with pytest.raises(OutOfRange) as refusal:
             call()
         assert what in str(refusal.value)
-
-
-@pytest.mark.parametrize("size", [1e-290, 1e-150])
-def test_exact_targets_of_any_size_are_fitted_and_audited(size):
-    result = pa.fit(X, size * Y)
-    assert result.risk <= 1e-28 * size * size
-    assert np.all(column_errors(result.predict(FRESH), size * TRUTH(FRESH)) < 1e-9)
-    audit = pa.audit(pa.LinearAttention(TRUTH.attn, size * TRUTH.value), X, size * Y)
-    assert audit.consistent
-    assert audit.rounding > 0.0
-    assert audit.gap <= audit.rounding
 
 
 def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
@@ -343,12 +230,7 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
         assert np.all(np.abs(found.coef - expected.coef) <= 1e-9 * sizes)
         assert found.risk == pytest.approx(expected.risk, rel=1e-6, abs=1e-26)
     assert pa.fit(x, one_row, "causal").risk > 1e-17
-    early = x.copy()
-    early[:300], blind = 1.0, y.copy()
-    blind[:300] = pa.fit(x, y, "causal").predict(early[:1])
-    assert pa.fit(early, blind, "causal", try_exact=True).rank == 18
     # Sums are kept where they were asked for.
-    assert sums.statistics.n_rows == y[..., 0].size
     assert pa.fit(x, y, "causal", try_exact=False).statistics.n_rows == y[..., 0].size
 
 
@@ -364,78 +246,17 @@ def test_tiny_noise_is_not_taken_for_a_layer():
         assert size < 1e-150 or found.risk > 0.5 * expected.risk * size**2
 
 
-@pytest.mark.parametrize(
-    ("tokens", "targets"), [(1e40, 1e-60), (1e50, 1.0), (1e-50, 1e10), (1.0, 1e-150)]
-)
-def test_audits_and_bounds_of_any_size_say_the_same(tokens, targets):
-    layer = pa.LinearAttention(1.01 * TRUTH.attn, TRUTH.value, "last")
-    sized = pa.LinearAttention(layer.attn / tokens**2, layer.value / tokens * targets, "last")
-    one, other = pa.audit(layer, X, NOISY), pa.audit(sized, X * tokens, NOISY * targets)
-    assert one.consistent
-    assert other.consistent
-    assert other.outcome.name == one.outcome.name
-    assert other.gap / targets / targets == pytest.approx(one.gap, rel=1e-6)
-    unit = targets / tokens / tokens / tokens
-    assert other.distance / unit == pytest.approx(one.distance, rel=1e-6)
-    plain, certificate = pa.certify(X).bound(FRESH, risk=1.0), pa.certify(X * tokens)
-    inverse = 1 / tokens / tokens / tokens
+def test_bounds_of_any_size_say_the_same():
+    certificate = pa.certify(X)
     for kind in ("leverage", "worst_case"):
-        plain = pa.certify(X).bound(FRESH, risk=1.0, kind=kind)
+        plain = certificate.bound(FRESH, risk=1.0, kind=kind)
         # For inputs of another size than the data, and for risks of any size.
-        np.testing.assert_allclose(certificate.bound(FRESH, 1.0, kind=kind), plain * inverse, 1e-9)
-        small = pa.certify(X).bound(FRESH * 1e-60, 1e-300, kind=kind)
-        assert np.all(small > 0)
-        assert np.all(small >= plain * 1e-180 * 1e-150 * (1 - 1e-6))
-        assert np.all(small <= plain * 1e-180 * 1e-150 * (1 + 1e-6) + 1e-323)
+        small = certificate.bound(FRESH * 1e-50, 1e-300, kind=kind)
+        np.testing.assert_allclose(small, plain * 1e-150 * 1e-150, rtol=1e-9)
+        assert np.all(certificate.bound(FRESH * 1e-60, 1e-300, kind=kind) > 0)  # rounded up
     with pytest.raises(OutOfRange, match="apart"):
         certificate.bound(np.concatenate([FRESH, FRESH * 1e-150]), 1.0)
     assert certificate.bound(np.concatenate([FRESH, 0.0 * FRESH]), 1.0)[-1] == 0.0
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_layers_of_any_scale_are_exact_to_the_last_bit(mode):
-    rng = np.random.default_rng(0)
-    for n_heads in (1, 30):
-        A, V = rng.standard_normal((n_heads, 2, 2)), rng.standard_normal((n_heads, 2, 3))
-        plain = pa.LinearAttention(A, V, mode)
-        for a, v, x in ((500, -500, 0), (-500, 500, 160), (-500, -500, 330), (500, 500, -330),
-                        (0, 0, 330), (0, 0, -330), (-500, -500, 0), (500, 330, -500)):  # fmt: skip
-            layer = pa.LinearAttention(np.ldexp(A, a), np.ldexp(V, v), mode)
-            outputs = layer(np.ldexp(FRESH, x))
-            assert relative_error(np.ldexp(outputs, -(a + v + 3 * x)), plain(FRESH)) < 1e-13
-    # 1e150 * 1e-150 in one head, the reverse in the other: both count in full.
-    scale = np.array([1e150, 1e-150])[:, None, None]
-    plain, scaled = (
-        pa.LinearAttention(A[:2], V[:2], mode),
-        pa.LinearAttention(A[:2] * scale, V[:2] / scale, mode),
-    )
-    assert relative_error(scaled(FRESH), plain(FRESH)) < 1e-12
-    assert pa.same_function(plain, scaled)
-    big, tiny = (pa.LinearAttention(s * np.eye(2), s * np.eye(2), mode) for s in (1e150, 1e-150))
-    assert not pa.same_function(big, tiny)
-    assert pa.same_function(tiny, tiny)
-    assert not pa.same_function(tiny, pa.LinearAttention((1 + 1e-6) * tiny.attn, tiny.value, mode))
-
-
-@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
-def test_layers_in_units_far_apart_are_right_or_refused(kind):
-    """Tokens divided and heads multiplied by the same power of two: the same outputs."""
-    rng = np.random.default_rng(0)
-    x, most = rng.standard_normal((3, 4, 2)), 300 if kind is pa.LinearAttention else 450
-    attn, value = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 1))
-    for mode in MODES:
-        plain = kind(attn, value, mode=mode)
-        for power in (100, 290, 320, 400, 500):
-            small = np.array([0, power])
-            layer = kind(np.ldexp(attn, small[:, None] + small), np.ldexp(value, small[:, None]),
-                         mode=mode)  # fmt: skip
-            if power <= most:
-                assert relative_error(layer(np.ldexp(x, -small)), plain(x)) < 1e-12
-            else:
-                with pytest.raises(OutOfRange, match="differ in size"):
-                    layer(np.ldexp(x, -small))
-        # A tiny coordinate that counts for nothing is no reason to refuse.
-        np.testing.assert_array_equal(plain(x * [1.0, 1e-200]), plain(x * [1.0, 0.0]))
 
 
 # ------------------------------------------------------------------ nothing, or little, to learn
@@ -452,7 +273,6 @@ def test_zeros_single_numbers_and_repetitions(way):
             blind = fit_by(way, 0 * X, y, mode, **more)
             assert not blind.coef.any()
             assert blind.risk == pytest.approx(np.mean(np.sum(y**2, axis=-1)))
-            assert blind.layer.n_heads == 1
             if not more and way != "iterative":
                 assert (blind.rank, blind.outcome.name) == (0, "minimum_norm")
         # Targets of zeros are met by zero.
@@ -480,16 +300,6 @@ def test_zeros_single_numbers_and_repetitions(way):
         assert not constant.outcome.ok
 
 
-def test_single_tokens_have_the_rank_of_cubic_forms():
-    for d in (1, 2, 4):
-        tokens = np.random.default_rng(d).standard_normal((60, 1, d))
-        truth = pa.data.random_layer(d, mode="last", random_state=d)
-        result = pa.fit(tokens, truth(tokens))
-        assert result.rank == d * (d + 1) * (d + 2) // 6
-        assert (result.outcome.name == "unique") == (d == 1)
-        assert relative_error(result.predict(tokens[:5] + 1), truth(tokens[:5] + 1)) < 1e-9
-
-
 # ------------------------------------------------------------------ structure in the features
 
 PROMPTS = RNG.standard_normal((300, 6, 4))
@@ -499,7 +309,6 @@ DOUBLED[..., 3] = 3.0 * DOUBLED[..., 2]
 STRUCTURES = {
     # tokens, form, features that never occur, and those that are multiples of others
     "a query without label": (PROMPTS, {}, 10, 0),
-    "two numbers of the query": (PROMPTS * [1.0, 1.0, 0.0, 1.0], {}, 28, 0),
     "signs": (RNG.choice([-1.0, 1.0], size=(300, 6, 4)), {"mode": "causal"}, 0, 12),
     "one-hot": (np.eye(4)[RNG.integers(0, 4, (300, 6))], {"mode": "causal"}, 24, 0),
     "single tokens": (RNG.standard_normal((300, 1, 4)), {}, 0, 20),
@@ -522,26 +331,20 @@ def noise_for(x, form, n_outputs=2):
 def test_structure_is_counted_and_the_answer_is_that_of_an_orthogonal_factorisation(name):
     x, fields, n_zero, n_repeated = STRUCTURES[name]
     y, form = noise_for(x, fields), Form(**fields)
-    for ridge in (0.0, 0.1):
+    for ridge in (0.1, 0.0):
         expected = pa.fit(x, y, form=form, ridge=ridge, solver="direct")
         found = pa.fit(x, y, form=form, ridge=ridge, solver="primal")
         assert relative_error(found.coef, expected.coef) < 1e-8
         assert found.risk == pytest.approx(expected.risk, rel=1e-11)
         assert found.rank == expected.rank
-    found = pa.fit(x, y, form=form, solver="primal")
     assert found.rank == oracle.exact_rank(list(x[:40]), fields)
     assert found.rank == found.n_features - n_zero - n_repeated
     assert (found.outcome.name, found.outcome.ok) == ("minimum_norm", False)
-    for count in {n_zero, n_repeated} - {0}:
-        assert f"{count} " in found.outcome.sentence
     # Sums alone know the zeros, and what never occurs has coefficient zero exactly.
     sums = pa.Moments(x.shape[2], 2, form=form).update(x, y)
     absent = sums.gram.diagonal() == 0
     assert np.count_nonzero(absent) == n_zero
-    if not n_repeated:
-        by_sums = pa.fit(statistics=sums)
-        assert relative_error(by_sums.coef, found.coef) < 1e-8
-        assert by_sums.rank == found.rank
+    assert n_repeated or relative_error(pa.fit(statistics=sums).coef, found.coef) < 1e-8
     assert not oracle.features_of(found.coef, fields)[absent].any()
 
 
@@ -574,19 +377,10 @@ def test_data_without_any_feature_have_rank_zero_and_underflow_has_not():
         found = pa.fit(x, noise_for(x, {}), form=form)
         assert (found.rank, found.outcome.name) == (0, "minimum_norm")
         assert not found.coef.any()
-        assert "ridge" not in str(found.outcome)  # which would not help
     targets = TRUTH(1e100 * TINY_QUERIES) / 1e100
     tall = pa.fit(TINY_QUERIES, targets, solver="direct")  # which never forms their squares
     assert tall.rank == 6
     assert np.all(column_errors(tall.predict(TINY_QUERIES), targets) < 1e-9)
-    small = PROMPTS.copy()
-    small[:, -1] *= 1e-200
-    for make in KINDS:
-        with pytest.raises(OutOfRange, match="vanish"):
-            pa.fit(statistics=make(4, 2).update(small, noise_for(small, {})))
-
-
-CANCELLING = np.array([[1.0], [-1.0], [0.0]])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -599,29 +393,21 @@ def test_sums_call_absent_only_what_never_had_a_term(kind):
         sums = kind(tokens.shape[2], 0, form=Form(**fields)).update(tokens)
         return pa.certify(statistics=sums)
 
-    unlabelled = x.copy()
+    unlabelled, tiny, faded = x.copy(), x.copy(), x.copy()
     unlabelled[:, -1, 0] = 0.0
     for tokens in (unlabelled, unlabelled[:14]):
         proved = verdict(tokens)
         assert (proved.verdict, proved.structure.rest) == ("not_identifiable", "identifiable")
         assert proved.structure.n_zero == 6
-    for size in (1.0, 2.0**600):
-        tiny = size * x
-        tiny[:, -1, 0] *= 1e-170
-        assert verdict(tiny).verdict == "undecided"
-    faded = x.copy()
+    both = kind(3, 0).update(unlabelled) + kind(3, 0).update(x)
+    assert pa.certify(statistics=both).verdict == "identifiable"
+    tiny[:, -1, 0] *= 1e-170
+    assert verdict(tiny).verdict == "undecided"
     faded[:, 1:-1] = 0.0
     for decay in (1e-200, [1e-200, 1e-100]):
         assert verdict(faded, decay=decay, include_query=False).verdict == "undecided"
-    equal = np.repeat(rng.standard_normal((40, 3, 1)), 2, axis=2)
+    equal = np.repeat(x[:, :, :1], 2, axis=2)
     assert verdict(equal, key=np.array([[1.0], [-1.0]])).verdict == "undecided"
-    for size in (1e160, 1e300):
-        beyond = np.where(np.arange(3) < 2, size, x[:30, :3])
-        form = {"query": [2], "key": CANCELLING, "value": [2]}
-        assert verdict(beyond, **form).verdict == "undecided"
-        assert pa.certify(beyond, form=Form(**form)).verdict == "undecided"
-        exactly = pa.certify(beyond, form=Form(**form), method="exact")
-        assert exactly.verdict == "not_identifiable"
 
 
 # ------------------------------------------------------------------ what rounding hides
@@ -630,28 +416,20 @@ def test_sums_call_absent_only_what_never_had_a_term(kind):
 def test_one_sequence_or_weight_that_hides_the_others_is_named():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((60, 5, 3)), rng.standard_normal((60, 1))
-    large, whole = x.copy(), rng.integers(-1, 2, size=(400, 4, 2)).astype(np.int32)
+    large, heavy = x.copy(), np.append(1e300, np.ones(59))
     large[0] *= 1e6
-    whole[0] = -(2**31)  # int32 has no magnitude of it
     few = x[[0, 1, 2, 3, 3]], y[:5]
     weights = [1e300, *[1e-200] * 4]
     for found, size in (
-        (pa.fit(large, y), "1e+0"),
-        (pa.fit(whole, np.ones((400, 1))), "1e+0"),
-        (pa.fit(x, y, sample_weight=np.append(1e300, np.ones(59))), "1e+300"),
-        (pa.fit(x, y, sample_weight=np.append(1e300, np.ones(59)), solver="iterative"), "1e+300"),
+        (pa.fit(large, y), "1e+0"), (pa.fit(x, y, sample_weight=heavy), "1e+300"),
+        (pa.fit(x, y, sample_weight=heavy, solver="iterative"), "1e+300"),
         (pa.fit(*few, sample_weight=weights, solver="direct"), "1e+500"),
-        (pa.fit(*few, sample_weight=weights, solver="iterative"), "1e+500"),
     ):  # fmt: skip
         assert size in found.outcome.sentence
         assert not found.outcome.ok
-    flat = x.copy()
-    flat[..., 0] = flat[..., 1]
-    assert "larger" not in pa.fit(flat, y).outcome.sentence
-    assert "sample_weight" not in pa.fit(*few, solver="direct").outcome.sentence
 
 
-@pytest.mark.parametrize("power", range(1, 7))
+@pytest.mark.parametrize("power", [1, 3, 6])
 def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer(power):
     """Rounded coefficients may miss the error that a factor promises; zeros never lose."""
     rng = np.random.default_rng(power)
@@ -664,7 +442,7 @@ def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer(power):
         assert result.risk <= np.mean(y**2) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("unit", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("unit", [1e-4, 1e-12])
 def test_the_smallest_norm_is_that_in_true_coordinates(unit):
     """A coordinate twice, once in other units: rounding in the small one is not magnified."""
     rng = np.random.default_rng(0)
@@ -677,27 +455,6 @@ def test_the_smallest_norm_is_that_in_true_coordinates(unit):
         norms = [np.linalg.norm(s * oracle.features_of(r.coef, form)) for r in (one, other)]
         assert norms[0] == pytest.approx(norms[1], rel=1e-9)
         assert one.risk == pytest.approx(other.risk, rel=1e-12)
-        for size in (1e-9, 1.0, 1e9):
-            padded = np.pad(size * x, ((0, 0), (0, 0), (0, 1)))
-            for solver in SOLVERS:
-                coef = pa.fit(padded, y, bias=False, solver=solver).coef
-                assert np.abs(coef[:, :, 2]).max() <= 1e-12 * np.abs(coef).max()
-    costly = rng.standard_normal((40, 4, 3))
-    costly[..., 2] = 1e6 * (costly[..., 0] + costly[..., 1])
-    result = pa.fit(costly, rng.standard_normal(40), solver="direct")
-    assert (result.outcome.name, result.outcome.ok) == ("minimum_norm", False)
-
-
-@pytest.mark.parametrize("size", [1e-6, 1e-4, 1e4, 1e6])
-def test_an_iteration_sees_small_features_beside_large_ones(size):
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((60, 4, 3)), rng.standard_normal((60, 1))
-    x[..., 2] *= size
-    for ridge in (0.0, 1e-3):
-        exact = oracle.ExactFit.of(list(x), y, {}, ridge)
-        found = pa.fit(x, y, solver="iterative", ridge=ridge)
-        assert relative_error(found.predict(x), oracle.numbers(exact.predicted)) < 1e-7
-        assert found.outcome.ok
 
 
 def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok():
@@ -714,61 +471,30 @@ def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok():
             assert found.outcome.ok == near == (ridge > 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["rank", "equal", "repeated", "signs", "few", "plain"])
+@pytest.mark.parametrize("kind", ["rank", "repeated", "plain"])
 def test_an_iteration_names_what_a_small_ridge_leaves_open(kind):
     """What is called found is near the truth in rational numbers."""
     for noise in (0.0, 1e-14):
         rng = np.random.default_rng(0)
-        x = rng.standard_normal((12 if kind == "few" else 40, 4, 2))
-        if kind in ("rank", "equal"):
-            x[..., 1] = x[..., 0] * (3.0 if kind == "rank" else 1.0)
+        x = rng.standard_normal((40, 4, 2))
+        if kind == "rank":
+            x[..., 1] = 3.0 * x[..., 0]
         elif kind == "repeated":
             x = np.repeat(x[:5], 7, axis=0)
-        elif kind == "signs":
-            x = np.sign(x)
         x = x + noise * rng.standard_normal(x.shape)
         y, doubts = rng.standard_normal((len(x), 1)), []
         for ridge in (1e-4, 1e-9, 1e-14):
             truth = oracle.numbers(oracle.ExactFit.of(list(x), y, {}, ridge).coef)
             found = pa.fit(x, y, ridge=ridge, solver="iterative")
-            error = relative_error(oracle.features_of(found.coef, {}), truth)
             doubts.append(not found.outcome.ok)
-            assert error < 2e-2 or doubts[-1]
+            assert relative_error(oracle.features_of(found.coef, {}), truth) < 2e-2 or doubts[-1]
         assert not doubts[0]
-        if kind in ("few", "plain"):
-            assert not any(doubts)
-        elif noise:
-            assert doubts[-1]
-
-
-def test_limited_heads_with_a_ridge_state_their_own_risk_and_lose_to_no_zeros():
-    task = pa.data.planted(200, 4, 2, n_heads=2, noise=0.1, mode="last", random_state=0)
-    for ridge, n_heads in ((1.0, "auto"), (1e5, 1)):
-        result = pa.fit(task.X, task.Y, ridge=ridge, n_heads=n_heads)
-        measured = np.mean(np.sum((task.Y - result.predict(task.X)) ** 2, axis=1))
-        assert result.risk == pytest.approx(measured, rel=1e-9)
-    # Coordinates of sizes 1e-5 to 5e6: no search can weigh them beside a ridge, and it says so.
-    units = np.array([1e-5, 5e6])
-    for ridge in (1e-6, 1e15):
-        result = pa.fit(task.X * units, task.Y, ridge=ridge, n_heads=1)
-        assert result.risk <= (1 + 1e-12) * np.mean(np.sum(task.Y**2, axis=1))
-
-
-def test_the_smallest_ridge_of_a_grid_is_mentioned():
-    rng = np.random.default_rng(0)
-    z, noise = rng.standard_normal((200, 5, 3)), rng.standard_normal((200, 1))
-    y = pa.data.random_layer(3, 1, 1, mode="last", random_state=0)(z) + 5.0 * noise
-    inside = pa.fit(z, y, ridge="loo", ridge_grid=np.logspace(-3, 6, 10))
-    edge = pa.fit(z, y, ridge="loo", ridge_grid=[1e4, 1e5, 1e6])
-    assert edge.ridge == 1e4
-    assert "smallest" in edge.outcome.next_step
-    assert "smallest" not in inside.outcome.next_step
-    assert inside.ridge in np.logspace(-3, 6, 10)
+        assert doubts[-1] == (kind != "plain") or not noise
 
 
 def test_the_optimum_is_reached_whatever_the_units():
     """Coordinates of units from 1e-5 to 1e5, some nearly dependent; judged by the auditor."""
-    for seed in range(120):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         n_dims, n_tokens = int(rng.integers(1, 4)), int(rng.integers(1, 6))
         mode, bias = MODES[rng.integers(3)], bool(rng.integers(2))
@@ -792,25 +518,21 @@ BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
 SMALL = np.ones((2, 2, 2))
 ROUNDED = [
     *(lambda change=change: pa.fit(change(BIG), np.ones(2)) for change in (
-        np.asarray, list, pa.SequenceBatch.from_array, lambda a: a.astype(np.uint64),
+        np.asarray, pa.SequenceBatch.from_array, lambda a: a.astype(np.uint64),
         lambda a: a.tolist(), lambda a: a.astype(object), lambda a: [a[0], SMALL[0]],
     )),
     *(lambda targets=targets: pa.fit(SMALL, targets) for targets in (
-        np.array([2**53 + 1, 0]), [2**53 + 1, 0.5], np.array([-(2**53) - 1, 0]),
-        np.array([2**63 - 1, 0]), np.array([2**64 - 1, 0], dtype=np.uint64),
+        np.array([-(2**53) - 1, 0]), [2**53 + 1, 0.5], np.array([2**64 - 1, 0], dtype=np.uint64),
     )),
     lambda: pa.fit(SMALL, pa.SequenceBatch.from_array(BIG), mode="causal"),
     lambda: pa.fit(SMALL, np.ones(2), sample_weight=np.array([2**53 + 1, 1])),
     *(lambda make=make: make(2, 0).update(BIG) for make in KINDS),
-    lambda: TRUTH(BIG), lambda: TRUTH(BIG[0]),
-    lambda: pa.LinearAttention(BIG, np.ones((2, 2, 1))), lambda: pa.audit(TRUTH, BIG, SMALL[0]),
-    lambda: pa.LinearAttentionRegressor().fit(BIG, np.ones(2)), lambda: pa.learn_softmax(BIG, BIG),
+    lambda: TRUTH(BIG), lambda: TRUTH(BIG[0]), lambda: pa.audit(TRUTH, BIG, SMALL[0]),
+    lambda: pa.LinearAttention(BIG, np.ones((2, 2, 1))), lambda: pa.learn_softmax(BIG, BIG),
     lambda: pa.certify(np.repeat(BIG, 9, axis=0), method="float"),
-    lambda: pa.certify([[[2**64, -1]]]), lambda: pa.certify([[[2**53 + 1, 0.5]]]),
-    lambda: pa.certify(BIG).witness(), lambda: pa.certify(BIG).next_data(),
+    lambda: pa.certify([[[2**64, -1]]]), lambda: pa.certify(BIG).witness(),
     # numpy makes floats of these labels, and two classes of three.
     lambda: pa.LinearAttentionClassifier().fit(np.repeat(SMALL, 2, 0), [2**63, 2**63 + 1, -1, -1]),
-    lambda: pa.certify([BIG[0], BIG[1].astype(np.uint64)]),
 ]  # fmt: skip
 
 
@@ -833,24 +555,9 @@ def test_integers_that_float64_holds_are_taken():
         else:
             with pytest.raises(InvalidInput, match="round"):
                 layer(tokens)
-    cubes = np.array([1, 2, 3, -4]).reshape(4, 1, 1)
-    result = pa.fit(cubes, np.array([1, 8, 27, -64], dtype=np.int64) * 2**55)
-    assert result.coef[0, 0, 0] == pytest.approx(2.0**55, rel=1e-12)
-
-
-def test_certificates_take_integers_as_they_are_in_every_form(tmp_path):
-    x = 2**60 + np.random.default_rng(0).integers(0, 4, (60, 4, 2))
-    certificate = pa.certify(x)
+    whole = 2**60 + rng.integers(0, 4, (60, 4, 2))
+    certificate = pa.certify(whole)
     assert (certificate.verdict, certificate.method) == ("identifiable", "exact")
-    for change in (
-        list, lambda a: a.tolist(), lambda a: a.astype(object), pa.SequenceBatch.from_array,
-        lambda a: a.astype(np.uint64), lambda a: a.astype(">i8"),
-    ):  # fmt: skip
-        assert pa.certify(change(x)).digest == certificate.digest
-        assert pa.verify(certificate, change(x))
-    assert not pa.verify(certificate, x + 1)
-    assert not pa.verify(certificate, x.astype(float))
+    assert pa.verify(certificate, whole.astype(">i8").tolist())
+    assert not pa.verify(certificate, whole.astype(float))
     assert np.all(np.isinf(certificate.bound(np.ones((1, 2, 2)), risk=1.0)))
-    for data in (x, x[:, :, [0, 0]]):
-        pa.certify(data).save(tmp_path / "certificate.json")
-        assert pa.verify(pa.load(tmp_path / "certificate.json"), data)

@@ -11,11 +11,11 @@ from math import cos, exp, log, pi, prod, sqrt
 import joblib
 import numpy as np
 import pytest
-from flint import fmpq
+from scipy.linalg import toeplitz
 
 import oracle
 import polyattn as pa
-from oracle import EPS, MODES, relative_error
+from oracle import relative_error
 from polyattn import Form, maps
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
 
@@ -52,12 +52,12 @@ def test_a_planted_layer_of_every_form_comes_back(name):
     form, rng = Form(**fields), np.random.default_rng(5)
     truth = oracle.random_layer(fields, 3, width)
     X = [rng.standard_normal((n, 3)) for n in rng.integers(1, 9, 70)]
-    Z = oracle.contexts_for(X, form_with_mode(fields), width)
+    full = {**oracle.DEFAULTS, **fields}
+    Z = oracle.contexts_for(X, full, width)
     contexts = Z or [None] * len(X)
     parts = [oracle.forward(truth, x, fields, z) for x, z in zip(X, contexts, strict=True)]
     Y = np.concatenate(parts) if form.mode == "last" else parts
     result = pa.fit(X, Y, form=form, context=Z)
-    assert (result.form, result.mode, result.bias) == (form, form.mode, form.bias)
     psi, rows = oracle.design(X, fields, Z), np.concatenate(parts)
     assert result.n_features == psi.shape[1]
     n_dims = 3 if width is None else width
@@ -71,7 +71,7 @@ def test_a_planted_layer_of_every_form_comes_back(name):
     assert result.rank == np.linalg.matrix_rank(psi / np.linalg.norm(psi, axis=0).clip(1e-9))
     assert (result.outcome.name == "unique") == (result.rank == result.n_features)
     fresh = [rng.standard_normal((n, 3)) for n in (1, 4, 11)]
-    beside = oracle.contexts_for(fresh, form_with_mode(fields), width, seed=1)
+    beside = oracle.contexts_for(fresh, full, width, seed=1)
     expected = oracle.design(fresh, fields, beside) @ least
     given_fresh = (fresh,) if beside is None else (fresh, beside)
     assert relative_error(rows_of(result.predict(*given_fresh)), expected) < 1e-9
@@ -86,34 +86,12 @@ def test_a_planted_layer_of_every_form_comes_back(name):
     assert relative_error(total.second_moment, oracle.second_moment(psi)) < 1e-13
 
 
-def form_with_mode(fields):
-    return {**oracle.DEFAULTS, **fields}
-
-
-@pytest.mark.parametrize(
-    "name", ["causal", "decays", "lags-others", "context-full", "own-function"]
-)
-def test_the_kind_of_numbers_and_their_order_in_memory_do_not_matter(name):
-    fields, width = SPLIT[name]
-    rng = np.random.default_rng(1)
-    X = np.round(4 * rng.standard_normal((20, 5, 3)))
-    Z = None if width is None else np.round(4 * rng.standard_normal((20, 5, width)))
-
-    def gram(change):
-        sums = empty_sums(fields, width, n_outputs=0)
-        return sums.update(change(X), context=None if Z is None else change(Z)).gram
-
-    for change in (np.asfortranarray, np.float32, np.int8, lambda a: np.repeat(a, 2, 0)[::2]):
-        np.testing.assert_allclose(gram(change), gram(np.asarray), rtol=1e-13)
-
-
 LONG = [
     {"mode": "causal"},
     {"mode": "causal", "decay": (0.99, 0.3), "mean": True},
     {"mode": "causal", "window": 300, "include_query": False},
     {"mode": "causal", "window": 40, "decay": 0.9, "bias": True},
-    {"mode": "causal", "lags": 3, "mean": True, "skip": True},
-    {"mode": "causal", "lags": 2, "window": 30, "include_query": False},
+    {"mode": "causal", "lags": 2, "window": 30, "include_query": False, "skip": True},
     {"mode": "full", "include_query": False, "mean": True},
     {"mode": "full", "key": (0,), "intercept": True},
     {"window": 30, "decay": 0.99},
@@ -138,7 +116,7 @@ def test_sequences_longer_than_a_block_are_fitted_as_by_their_kernel(fields):
         key = token if form["key"] is None else token[:, list(form["key"])]
         products = (token[:, :, None] * key[:, None, :]).reshape(len(x), -1)
         rows = slice(-1 if form["mode"] == "last" else 0, None)
-        parts = [weights[rows] @ products for weights in weight_matrices(len(x), form)]
+        parts = [scale[rows] @ products for scale in weight_matrices(len(x), form)]
         sums.append(np.concatenate(parts, axis=1))
         queries.append(token[rows])
     S, u = np.concatenate(sums), np.concatenate(queries)
@@ -153,119 +131,25 @@ def test_sequences_longer_than_a_block_are_fitted_as_by_their_kernel(fields):
     assert result.risk == pytest.approx(np.mean((Y - outputs) ** 2), rel=1e-9)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_very_long_sequence_takes_linear_time_and_memory(mode):
-    """Scores of all pairs of its tokens would take 180 GB."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((150_000, 2)) / 500
-    A, V = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 2))
-    grams = np.cumsum(x[:, :, None] * x[:, None, :], axis=0)
-    grams = grams if mode == "causal" else np.broadcast_to(grams[-1], grams.shape)
-    expected = np.einsum("tl,hlk,tkj,hja->ta", x, A, grams, V, optimize=True)
-    expected = expected[-1] if mode == "last" else expected
-    outputs = pa.LinearAttention(A, V, mode)(x)
-    assert relative_error(outputs, expected) < 1e-11
-    if mode != "last":
-        result = pa.fit(x[None], outputs[None], mode)
-        assert relative_error(result.predict(x), outputs) < 1e-9
+def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
+    x, back = np.random.default_rng(0).standard_normal(300_000), np.arange(300_000)[::-1]
+    for fields, weights in (({"decay": 0.99999}, 0.99999**back), ({"window": 200_000}, back < 2e5)):
+        sums = pa.Moments(1, 0, form=Form(**fields)).update([x[:, None]])
+        np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
 
 
 def weight_matrices(n, form):
-    """w(t, s) of each scale as matrices (n, n), over the number attended to with a mean."""
-    distance = np.arange(n)[:, None] - np.arange(n)
-    seen = np.ones((n, n), dtype=bool) if form["mode"] == "full" else distance >= 0
-    seen &= form["include_query"] | (distance != 0)
-    if form["window"] is not None:
-        seen &= distance < form["window"]
-    if form["lags"] is not None:
-        stop = min(form["lags"], form["window"] or form["lags"])
-        own = [distance == lag for lag in range(0 if form["include_query"] else 1, stop)]
-        has_rest = form["window"] is None or form["window"] > form["lags"]
-        rest = [distance >= form["lags"]] * has_rest
-        scales = [seen & each for each in own + rest]
+    """w(t, s) of each scale, over the number attended to with a mean; they depend on t - s."""
+    seen = [oracle.attended(t, n, form) for t in range(n)]
+    count = [max(len(each), 1) if form["mean"] else 1 for each in seen]
+    if form["mode"] == "full":
+        scales = [1.0 - (not form["include_query"]) * np.eye(n)]
     else:
-        decays = np.atleast_1d(1.0 if form["decay"] is None else form["decay"])
-        scales = [seen * decay ** np.maximum(distance, 0) for decay in decays]
-    count = np.maximum(seen.sum(axis=1, keepdims=True), 1) if form["mean"] else 1
-    return [scale / count for scale in scales]
-
-
-def test_a_weight_matrix_is_that_of_the_definition():
-    for fields in LONG:
-        form = {**oracle.DEFAULTS, **fields}
-        found = np.stack(weight_matrices(120, form))
-        for t, s in [(0, 0), (5, 5), (50, 49), (119, 80), (119, 28), (119, 30), (3, 100)]:
-            positions = oracle.attended(t, 120, form)
-            wanted = np.zeros(len(found))
-            if s in positions:
-                wanted = np.array(oracle.weights(t, s, form), dtype=float)
-            count = len(positions) if form["mean"] else 1
-            np.testing.assert_allclose(found[:, t, s], wanted / max(count, 1), rtol=1e-12)
-
-
-DIGITS = [
-    {"mode": "causal", "window": 3},
-    {"mode": "causal", "window": 4, "include_query": False, "mean": True},
-    {"mode": "causal", "window": 25, "decay": 0.75},
-    {"mode": "causal", "lags": 2, "window": 4},
-    {"mode": "full", "include_query": False},
-    {"mode": "full", "include_query": False, "mean": True, "bias": True},
-]
-
-
-@pytest.mark.parametrize("fields", DIGITS, ids=str)
-def test_a_large_token_leaves_no_rounding_behind(fields):
-    """Where it is not attended to, outputs are as exact as if it were not there."""
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((3, 60, 2))
-    for i in range(3):
-        X[i, 3 + 2 * i] *= 1e8
-    short = rng.standard_normal((60, 6, 2))
-    result = pa.fit(short, rng.standard_normal((60, 6, 1)), form=Form(**fields))
-    exact_form = {**fields, "decay": fields.get("decay") and [fmpq(3, 4)]}
-    for x, outputs in zip(X, result.predict(X), strict=True):
-        exact = oracle.summaries(oracle.rationals(x), exact_form)
-        sizes = oracle.summaries(oracle.rationals(np.abs(x)), exact_form)
-        coef = oracle.rationals(result.coef[0])
-        for y, (S, u), (S_size, u_size) in zip(outputs[:, 0], exact, sizes, strict=True):
-            error = abs(oracle.rational(y) - S @ coef @ u)
-            assert error <= oracle.rational(40 * EPS) * (S_size @ abs(coef) @ u_size)
-
-
-def test_a_map_is_called_with_many_short_sequences_together():
-    calls = []
-
-    def watched(tokens):
-        calls.append(len(tokens))
-        return tokens
-
-    X = [np.ones((1 + n % 3, 2)) for n in range(90)]
-    for form in (Form(key=watched, decay=[0.5, 0.9]), Form("full", key=watched)):
-        calls.clear()
-        pa.Moments(2, 0, form=form).update(X)
-        assert len(calls) < 20
-
-
-def test_nested_forms_agree():
-    """Different words for one layer: the same outputs of the same heads, or the same fit."""
-    rng = np.random.default_rng(0)
-    X = [rng.standard_normal((n, 2)) for n in (3, 1, 5, 4) * 12]
-    Y = [rng.standard_normal((len(x), 1)) for x in X]
-    joined = [np.concatenate([x, np.ones((len(x), 1))], axis=1) for x in X]
-    plain = pa.fit(X, Y, "causal", ridge=0.1)
-    for form in (
-        Form("causal", window=5), Form("causal", decay=1.0), Form("causal", key=slice(None)),
-        Form("causal", query=(0, 1), value=range(2)), Form("causal", window=10**30),
-    ):  # fmt: skip
-        other = pa.fit(X, Y, form=form, ridge=0.1)
-        assert relative_error(other.coef, plain.coef) < 1e-12
-    constant, as_bias = pa.fit(joined, Y, "causal"), pa.fit(X, Y, "causal", bias=True)
-    assert relative_error(constant.coef, as_bias.coef) < 1e-9
-    # Tokens themselves as a context are the tokens.
-    given_twice = pa.fit(X, Y, "causal", context=X, ridge=0.1)
-    assert (
-        relative_error(rows_of(given_twice.predict(X, context=X)), rows_of(plain.predict(X))) < 1e-9
-    )
+        by_distance = np.zeros((oracle.n_scales(form), n))
+        for s in seen[-1]:
+            by_distance[:, n - 1 - s] = oracle.weights(n - 1, s, form)
+        scales = [toeplitz(row, np.zeros(n)) for row in by_distance]
+    return [scale / np.reshape(count, (n, 1)) for scale in scales]
 
 
 # ------------------------------------------------------------------ comparing, showing, storing
@@ -276,35 +160,21 @@ def test_forms_are_equal_by_content_and_shown_by_what_was_chosen():
     assert len(set(forms)) == len(forms)
     for form in forms:
         again, before = copy.deepcopy(form), joblib.hash(form)
-        assert again == form
-        assert hash(again) == hash(form)
-        assert form.is_plain == (
-            set(form.to_dict() if plain_maps(form) else "x") <= {"mode", "bias"}
-        )
+        assert (again, hash(again)) == (form, hash(form))
         # Caches find results again by joblib's hash, which use may not change.
         assert joblib.hash(form) == before
-        for name in ("query", "key", "value"):
-            if isinstance(getattr(again, name), np.ndarray):
-                assert not getattr(again, name).flags.writeable
-    for way in ([0, 1], (0, 1), range(2), np.arange(2, dtype=np.uint8)):
+    for way in ((0, 1), range(2), np.arange(2, dtype=np.uint8)):
         assert Form(key=way) == Form(key=[0, 1])
-    for decay in (np.float32(0.5), np.array(0.5)):
-        assert Form(decay=decay) == Form(decay=0.5)
+    assert Form(decay=np.float32(0.5)) == Form(decay=0.5) == Form(decay=np.array(0.5))
     assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(0.5, 1))
     assert Form(key=np.zeros((1, 2))) == Form(key=-np.zeros((1, 2)))
-    close = np.ones((2, 2))
-    close[1, 1] += 3e-16
-    assert Form(key=close) != Form(key=np.ones((2, 2)))
+    assert Form(key=np.ones((2, 2)) + np.diag([0, 3e-16])) != Form(key=np.ones((2, 2)))
     assert Form(key=np.ones((1, 4))) != Form(key=np.ones((4, 1)))
     assert Form(key=[0, 1]) != Form(key=[1, 0])
     assert Form(key=slice(0, 2)) != Form(key=[0, 1])
-    assert repr(Form()) == "Form()"
-    for form in (Form(mode="causal", decay=[0.5, 1]), Form(mean=True, key=range(9), lags=2)):
+    assert [form.is_plain for form in (Form("full", bias=True), Form(mean=True))] == [True, False]
+    for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), lags=2)):
         assert eval(repr(form)) == form  # noqa: S307
-
-
-def plain_maps(form):
-    return not any(callable(getattr(form, name)) for name in ("query", "key", "value"))
 
 
 def test_a_form_cannot_be_changed():
@@ -314,66 +184,37 @@ def test_a_form_cannot_be_changed():
         form.mode = "full"
     with pytest.raises(ValueError, match="read-only"):
         form.query[0, 0] = 2.0
+    made = maps.hedgehog(matrix)
     matrix[0, 0] = 2.0
     assert form == Form(query=np.ones((3, 2)))
+    assert made == maps.hedgehog(np.ones((3, 2)))
 
 
-def test_forms_survive_files_except_functions_of_ones_own(tmp_path):
-    for name, (fields, width) in SPLIT.items():
+def test_forms_survive_files_except_functions_of_ones_own():
+    for name, (fields, _) in SPLIT.items():
         form = Form(**fields)
         if name == "own-function":
             with pytest.raises(InvalidInput, match="key"):
                 form.to_dict()
             continue
         assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
-        empty_sums(fields, width).save(tmp_path / "sums")
-        assert pa.Moments.load(tmp_path / "sums").form == form
     assert Form.from_dict({"decay": "loo"}) == Form(decay="loo")
 
 
-IN_WORDS = [
-    ({"decay": 1 / 3}, "decay 0.3333"), ({"decay": 0.99999}, "decay 0.99999"),
-    ({"decay": 1 - 2**-53}, "decay 0.9999999999999999"), ({"decay": [0.5, 1]}, "decays 0.5 and 1"),
-    ({"decay": np.linspace(0.1, 0.8, 8)}, "8 decays"), ({"lags": 2}, "2 lags"),
-    ({"window": 3}, "window of 3"), ({"mean": True, "skip": True}, "mean"),
-    ({"skip": True, "intercept": True}, "intercept"), ({"include_query": False}, "not attended"),
-    ({"key": np.eye(3), "value": np.eye(3)}, "key and value: matrix (3, 3)"),
-    ({"key": np.eye(3), "value": -np.eye(3)}, "key: matrix (3, 3), value: matrix (3, 3)"),
-    ({"query": (2,)}, "coordinate 2"), ({"query": (0, 1, 2)}, "coordinates 0–2"),
-    ({"query": (2, 0)}, "coordinates 2 and 0"), ({"query": slice(1, None)}, "coordinates from 1"),
-    ({"query": slice(0, 2)}, "coordinates 0–1"), ({"query": slice(None, None, -1)}, "::-1"),
-    ({"query": oracle.square, "value": oracle.square}, "query and value: function square"),
-    ({"key": maps.elu1()}, "key: elu1()"),
-]  # fmt: skip
-
-
-def test_no_form_is_rounded_to_another_in_words():
-    """Only equal maps are said to be equal, and decays have as many digits as tell them apart."""
-    X, y = np.random.default_rng(0).standard_normal((4, 2, 3)), np.ones(4)
-    for fields, words in IN_WORDS:
-        assert words in " ".join(str(pa.fit(X, y, form=Form(**fields))).split()), words
-
-
 HOSTILE = [
-    None, [], {"modes": "last"}, {"mode": "both"}, {"mode": ["last"]}, {"mean": 1},
-    {"window": 1.5}, {"decay": 2}, {"decay": {"a": 1}}, {"mode": "full", "window": 2},
-    {"query": "0:2"}, {"query": 3}, {"query": []}, {"query": [0.5]}, {"query": [True]},
-    {"query": [0, 0]}, {"query": {}}, {"query": {"lambda": "x"}}, {"query": {"slice": [0, 1]}},
-    {"query": {"slice": [0, 1, 0]}}, {"query": {"slice": [0, "a", None]}},
-    {"query": {"matrix": [[]]}}, {"query": {"matrix": [[1], [1, 2]]}},
-    {"query": {"matrix": [[float("nan")]]}}, {"query": {"matrix": [["1"]]}},
-    {"query": {"matrix": [[1]], "map": {}}},
+    None, {"modes": "last"}, {"mode": ["last"]}, {"decay": 2}, {"mode": "full", "window": 2},
+    {"query": "0:2"}, {"query": []}, {"query": [0.5]}, {"query": [0, 0]}, {"query": {}},
+    {"query": {"slice": [0, 1]}}, {"query": {"slice": [0, 1, 0]}}, {"query": {"lambda": "x"}},
+    {"query": {"matrix": [[1], [1, 2]]}}, {"query": {"matrix": [[float("nan")]]}},
+    {"query": {"matrix": [["1"]]}}, {"query": {"matrix": [[1]], "map": {}}},
     *({"query": {"map": content}} for content in (
-        {"name": "os.system"}, {}, [], {"name": ["elu1"]}, {"name": "elu1", "x": 1},
+        {"name": "os.system"}, {}, {"name": ["elu1"]}, {"name": "elu1", "x": 1},
         {"name": "polynomial", "degree": 2},
         {"name": "polynomial", "degree": 10**9, "include_lower": True},
-        {"name": "polynomial", "degree": 2, "include_lower": 1},
         {"name": "random_fourier", "n_features": 10**12, "scale": 1.0, "random_state": 0},
         {"name": "random_fourier", "n_features": 2, "scale": 0, "random_state": 0},
         {"name": "random_fourier", "n_features": 2, "scale": 1.0, "random_state": -1},
-        {"name": "random_fourier", "n_features": 2, "scale": 1.0, "random_state": None},
-        {"name": "hedgehog", "weights": []}, {"name": "hedgehog", "weights": [[1], [1, 2]]},
-        {"name": "hedgehog", "weights": [[float("inf")]]},
+        {"name": "hedgehog", "weights": []}, {"name": "hedgehog", "weights": [[float("inf")]]},
     )),
 ]  # fmt: skip
 
@@ -389,28 +230,16 @@ def test_content_that_no_form_wrote_is_refused():
 # ------------------------------------------------------------------ what is refused
 
 
-class Unhashable:
-    __hash__ = None
-
-    def __eq__(self, other):
-        return self is other
-
-    def __call__(self, tokens):
-        return tokens
-
-
 REFUSED = [
-    *[{"mode": value} for value in ("both", "cross")],
-    *[{"window": value} for value in (0, 2.0, True)],
-    *[{"lags": value} for value in (-1, 10**9)],
+    {"mode": "cross"}, {"window": 0}, {"window": True}, {"lags": -1}, {"lags": 10**9},
     *[{"decay": value} for value in (
-        0, -0.5, 1.0000001, np.ones((3, 2, 1)), abs, 10**400, np.nan, np.inf, True, 0.5 + 0j,
-        "auto", ["loo", 0.5], [], [0.5, 0.5], [0.5, 0.0], [0.5, np.nan], {0.5},
+        0, -0.5, 1.0000001, 10**400, np.nan, 0.5 + 0j, "auto", ["loo", 0.5], [], [0.5, 0.5],
+        [0.5, 0.0],
     )],
     *[{"query": value} for value in (
-        "linear", np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], [[1.0], [1.0, 2.0]],
-        np.ma.masked_array([0, 1]), Unhashable(), maps.elu1, maps, 0.5, True, {0, 1}, [],
-        [0.0, 1.0], [True, False, True], [1, 1], ["a"], slice(0.0, 2), slice(None, None, 0),
+        np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], [[1.0], [1.0, 2.0]],
+        np.ma.masked_array([0, 1]), maps.elu1, 0.5, [], [0.0, 1.0], [True, False, True], [1, 1],
+        slice(0.0, 2), slice(None, None, 0),
     )],
     {"window": 3, "mode": "full"}, {"decay": 0.9, "mode": "full"}, {"lags": 2, "mode": "full"},
     {"lags": 2, "decay": 0.5}, {"window": 1, "include_query": False},
@@ -428,13 +257,11 @@ def test_contradictory_forms_are_refused():
 noise = np.random.default_rng(0).standard_normal
 UNFIT = [
     *[({"query": value}, None) for value in (
-        [0, 3], [-4], [-1, 2], slice(3, None), slice(2, 1), np.ones((4, 2)),
-        lambda tokens: tokens[0], lambda tokens: tokens[:0], lambda tokens: tokens[:, :0],
-        lambda tokens: tokens[:, :, None], lambda _: 1.0, lambda _: None,
+        [0, 3], [-1, 2], slice(3, None), np.ones((4, 2)), lambda tokens: tokens[:0],
+        lambda tokens: tokens[:, :0], lambda tokens: tokens[:, :, None], lambda _: None,
         lambda tokens: tokens.astype(str), lambda tokens: tokens + 1j,
         lambda tokens: tokens[:, : len(tokens)], lambda tokens: tokens - tokens.mean(0),
-        lambda tokens: np.cumsum(tokens, axis=0), lambda tokens: np.sort(tokens, axis=0),
-        lambda tokens: tokens / tokens.std(0), lambda tokens: tokens + noise(tokens.shape),
+        lambda tokens: np.cumsum(tokens, axis=0), lambda tokens: tokens + noise(tokens.shape),
     )],
     ({"value": np.ones((3, 2))}, 2), ({"key": [2]}, 2), ({"window": 2}, 3), ({"decay": 0.5}, 3),
     ({"lags": 2}, 3), ({"include_query": False}, 3), ({"include_query": False, "mode": "full"}, 3),
@@ -464,11 +291,7 @@ def test_a_map_is_watched_wherever_it_is_used():
         update(np.full((3, 1), 1e200), 1e200 * X)
     # What it makes of numbers that no user gave does not matter.
     assert np.all(np.isfinite(update(lambda x: np.log(x - 0.99)).gram))
-    for own, n_queries in (
-        (lambda tokens: tokens.astype(np.float16)[:, :2], 2), (np.sign, 3),
-        (lambda tokens: np.eye(9)[tokens[:, 0].astype(int) % 9], 9),
-        (lambda tokens: tokens - tokens.mean(axis=1, keepdims=True), 3),
-    ):  # fmt: skip
+    for own, n_queries in ((lambda tokens: tokens.astype(np.float16)[:, :2], 2), (np.sign, 3)):
         assert update(own).n_features == 6 * n_queries
 
     def spoil(tokens):
@@ -544,9 +367,6 @@ def test_waves_come_from_the_bits_of_the_generator_and_approximate_the_gaussian_
                 angle = 2 * pi * uniform[(d + j) * n + i]
                 phase += token[j] * sqrt(-2 * log(uniform[j * n + i])) * cos(angle) / scale
             assert row[i] == pytest.approx(sqrt(2 / n) * cos(phase), abs=1e-14)
-    pinned = maps.random_fourier(3, 1.0, 0)([1.0, -2.0])
-    np.testing.assert_allclose(pinned, [0.7874353909619036, 0.3622615537437609,
-                                        -0.6960905996804008], rtol=1e-13)  # fmt: skip
     tokens = np.random.default_rng(2).standard_normal((30, 4))
     seen = maps.random_fourier(4000, 1.7, 3)(tokens)
     distances = np.sum((tokens[:, None] - tokens) ** 2, axis=2)
@@ -554,7 +374,8 @@ def test_waves_come_from_the_bits_of_the_generator_and_approximate_the_gaussian_
     assert np.sqrt(np.mean(errors**2)) < 1.5 / sqrt(4000)
     drawn = maps.random_fourier(3, 1.0, np.random.default_rng(0))
     assert drawn == maps.random_fourier(3, 1.0, drawn.random_state)
-    assert drawn != maps.random_fourier(3, 1.0, drawn.random_state + 1)
+    large = maps.random_fourier(2, 1.0, 2**100)
+    assert Form.from_dict(Form(key=large).to_dict()).key.random_state == 2**100
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -566,8 +387,6 @@ def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
     assert more.shape == (2, 1, *seen.shape)
     np.testing.assert_allclose(more[1, 0], seen, rtol=1e-14)
     assert apply(PAIRS[:0]).shape == (0, seen.shape[1])
-    exact = np.round(PAIRS * 8)
-    np.testing.assert_array_equal(apply(exact.astype(np.int8)), apply(exact))
     assert (apply, hash(apply)) == (other, hash(other))
     assert [each for each in MAPS if MAPS[each]() == apply] == [name]
     assert Form.from_dict(Form(query=apply).to_dict()).query == apply
@@ -583,39 +402,19 @@ def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
         assert np.all(np.isfinite(seen))
         if name == "normalised" and size >= 1e-150:
             np.testing.assert_allclose(np.linalg.norm(seen, axis=1), 1.0, rtol=1e-15)
-        if name in ("hedgehog", "trained"):
-            np.testing.assert_allclose(seen.sum(axis=1), 1.0, rtol=1e-15)
-
-
-def test_maps_keep_weights_and_seeds_of_any_size():
-    weights = WEIGHTS.copy()
-    made = maps.hedgehog(weights)
-    weights[0, 0] = 9.0
-    assert made == maps.hedgehog(WEIGHTS)
-    with pytest.raises(ValueError, match="read-only"):
-        made.weights[0, 0] = 9.0
-    assert maps.hedgehog(-np.zeros((1, 1))) == maps.hedgehog(np.zeros((1, 1)))
-    large = maps.random_fourier(2, 1.0, 2**100)
-    assert Form.from_dict(Form(key=large).to_dict()).key.random_state == 2**100
 
 
 WRONG_MAPS = [
     ("degree", lambda: maps.polynomial(0)), ("degree", lambda: maps.polynomial(101)),
-    ("n_features", lambda: maps.random_fourier(0, 1.0)),
+    ("degree", lambda: maps.polynomial(50)(np.ones((1, 50)))),
     ("n_features", lambda: maps.random_fourier(10**7, 1.0)),
-    ("scale", lambda: maps.random_fourier(2, 0.0)), ("scale", lambda: maps.random_fourier(2, -1.0)),
-    ("scale", lambda: maps.random_fourier(2, np.nan)),
+    ("scale", lambda: maps.random_fourier(2, 0.0)),
     ("random_state", lambda: maps.random_fourier(2, 1.0, -1)),
-    ("weights", lambda: maps.hedgehog([1.0, 2.0])),
-    ("weights", lambda: maps.hedgehog(np.zeros((0, 2)))),
-    ("weights", lambda: maps.hedgehog([[np.nan]])),
+    ("weights", lambda: maps.hedgehog([1.0, 2.0])), ("weights", lambda: maps.hedgehog([[np.nan]])),
     ("2 rows", lambda: maps.hedgehog(WEIGHTS)([[1.0]])),
     ("3 coordinates", lambda: empty_sums({"key": maps.hedgehog(WEIGHTS)}, None)),
     ("frequencies", lambda: empty_sums({"key": maps.random_fourier(10**6, 1.0)}, 10**5)),
-    ("degree", lambda: maps.polynomial(50)(np.ones((1, 50)))),
-    ("tokens", lambda: maps.elu1()(1.0)), ("tokens", lambda: maps.elu1()(np.ones((3, 0)))),
-    ("tokens", lambda: maps.elu1()([["a"]])), ("tokens", lambda: maps.elu1()([[np.nan]])),
-    ("tokens", lambda: maps.normalised()([[np.inf, 1.0]])),
+    ("tokens", lambda: maps.elu1()(1.0)), ("tokens", lambda: maps.elu1()([[np.nan]])),
     ("float64", lambda: maps.random_fourier(2, 1e-200)([[1e150]])),
 ]  # fmt: skip
 

@@ -16,7 +16,6 @@ FORMS = {
     **{mode: {"mode": mode} for mode in MODES},
     "others": {"mode": "full", "include_query": False},
     "mean of others": {"mode": "full", "include_query": False, "mean": True},
-    "in context": {"include_query": False, "mean": True},
     "window": {"mode": "causal", "window": 2},
     "window of others": {"mode": "causal", "window": 3, "include_query": False, "mean": True},
     "decay": {"mode": "causal", "decay": 0.5},
@@ -47,41 +46,24 @@ def rows_of(outputs):
 
 def test_ids_may_be_given_in_any_way_and_stay_ids_in_memory():
     ids = np.random.default_rng(0).integers(5, size=(4, 3))
-    dense = np.eye(5)[ids]
     for given_ids in (
-        ids, list(ids), ids.tolist(), (ids.ravel(), np.arange(5) * 3), ids.astype(np.uint8),
+        ids, ids.tolist(), (ids.ravel(), np.arange(5) * 3), ids.astype(np.uint8),
         [*ids[:2].astype(np.uint64), *ids[2:].astype(np.int8)],
     ):  # fmt: skip
         batch = pa.SequenceBatch.from_ids(given_ids, 5)
         assert (len(batch), batch.n_dims) == (4, 5)
-        assert all(np.array_equal(own, each) for own, each in zip(batch, dense, strict=True))
-        assert np.array_equal(np.asarray(batch.values), dense.reshape(-1, 5))
+        np.testing.assert_array_equal(np.stack(list(batch)), np.eye(5)[ids])
     large = pa.SequenceBatch.from_ids(np.zeros((1000, 1000), dtype=np.int64), 1000)
     assert large.values.nbytes == 2 * 10**6
-    assert large[10:20].values.nbytes == 2 * 10**4
     with pytest.raises(PolyattnError, match="1,000,000,000 numbers"):
         np.asarray(large.values)
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
-def test_tokens_are_indexed_as_the_dense_array_is(ids, column):
-    tokens, dense = pa.SequenceBatch.from_ids([ids], 4).values, np.eye(4)[ids]
-    assert (tokens.shape, tokens.size, len(tokens)) == (dense.shape, dense.size, len(dense))
-    assert (tokens.max(), tokens.min()) == (dense.max(), dense.min())
-    for index in (
-        slice(1, None), np.arange(len(ids))[::-1], slice(None, None, 2), 0,
-        (slice(None), column), (slice(None), [0, 2]),
-    ):  # fmt: skip
-        assert np.array_equal(tokens[index], dense[index])
-
-
 WRONG = [
     ([[0, 3]], 3, "3"), ([[0, -1]], 3, "-1"), ([[0.0, 1.0]], 3, "integers"), ([[True]], 3, "ids"),
-    ([["a"]], 3, "integers"), ([], 3, "empty"), ([[0], []], 3, "sequence 1"),
-    (np.zeros((0, 2), int), 3, "empty"), (np.zeros((2, 0), int), 3, "0 tokens"),
+    ([], 3, "empty"), ([[0], []], 3, "sequence 1"), (np.zeros((2, 0), int), 3, "0 tokens"),
     (np.zeros(3, int), 3, "n_tokens"), ([np.zeros((2, 2), int)], 3, "ids[0]"),
-    ((np.zeros(3, int),), 3, "offsets"), ((np.zeros(3, int), [0, 2]), 3, "0 to 3"),
-    ((np.zeros((3, 1), int), [0, 3]), 3, "one-dimensional"), ([[0]], 0, "n_symbols"),
+    ((np.zeros(3, int), [0, 2]), 3, "0 to 3"), ([[0]], 0, "n_symbols"),
 ]  # fmt: skip
 
 
@@ -107,7 +89,6 @@ def test_whatever_takes_dense_tokens_takes_ids(mode, bias):
         found = pa.certify(batch, mode, domain, bias=bias)
         assert found.to_dict() == pa.certify(dense, mode, domain, bias=bias).to_dict()
         assert pa.verify(found, batch)
-        assert pa.verify(found, dense)
         assert not pa.verify(found, dense[::-1])
     assert pa.audit(own, batch, Y).to_dict() == pa.audit(own, dense, Y).to_dict()
     for kind in (pa.Moments, pa.TriangularFactor):
@@ -145,6 +126,7 @@ def test_counts_of_symbols_have_the_rational_optimum_of_dense_tokens(data):
         np.testing.assert_allclose(rows_of(outputs), psi @ theta, atol=1e-9)
     kept = psi if weights is None else psi[np.repeat(weights > 0, oracle_rows(dense, mode))]
     assert found.n_occurring == np.count_nonzero(kept.any(axis=0)) == found.table.n_pairs
+    assert found.layer.n_heads <= min(n_symbols, 2)
     unique = found.rank == found.n_features
     assert found.outcome.name == (
         "regularised" if ridge else "unique" if unique else "minimum_norm"
@@ -155,33 +137,6 @@ def oracle_rows(X, mode):
     return [len(oracle.predicted(len(x), mode)) for x in X]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_planted_table_comes_back(mode):
-    d, rng = 12, np.random.default_rng(0)
-    theta = rng.standard_normal((d, d, 2))  # [asked, seen]
-    ids = rng.integers(d, size=(600 if mode == "last" else 150, 6))
-    positions = {t: oracle.attended(t, 6, {"mode": mode}) for t in oracle.predicted(6, mode)}
-    Y = np.array([[theta[s[t], s[seen]].sum(0) for t, seen in positions.items()] for s in ids])
-    Y = Y[:, 0] if mode == "last" else Y
-    batch = pa.SequenceBatch.from_ids(ids, d)
-    found = pa.fit(batch, Y, mode, solver="one_hot")
-    assert found.rank == found.n_occurring == d * d
-    for output, learned in enumerate(found.table.matrices()):
-        np.testing.assert_allclose(learned.toarray(), theta[:, :, output], atol=1e-9)
-    assert found.risk < 1e-20
-    # A negative control: other targets are not those of a table.
-    assert pa.fit(batch, Y + rng.standard_normal(Y.shape), mode, solver="one_hot").risk > 0.1
-
-
-def test_symbols_that_never_occur_have_coefficient_zero():
-    found = pa.fit(pa.SequenceBatch.from_ids([[0, 2], [2, 0, 2]], 4), [1.0, 2.0], solver="one_hot")
-    assert found.n_occurring == 2
-    assert set(found.table.queries) == {2}
-    outputs = found.predict(pa.SequenceBatch.from_ids([[1, 3], [1, 2], [3, 2]], 4))
-    assert outputs[0] == 0.0
-    assert outputs[1] == outputs[2] != 0.0
-
-
 # ------------------------------------------------------------------ many symbols
 
 
@@ -190,36 +145,23 @@ def test_many_symbols_stay_sparse_and_few_do_not():
     assert type(pa.fit(few, np.ones(9))) is pa.FitResult
     assert type(pa.fit(many, np.ones(9))) is pa.OneHotFit
     assert type(pa.fit(ids_of(50, [5] * 9), np.ones(9), bias=True)) is pa.FitResult
-    assert type(pa.fit(ids_of(50, [5] * 9), np.ones(9), solver="dual")) is pa.FitResult
-    wide = ids_of(5000, [6] * 300)
+    wide, labels = ids_of(5000, [6] * 300), np.arange(300) % 2
     found = pa.fit(wide, targets_of(wide, "last"), ridge=0.1)
     assert found.n_features == 5000**2 * 5001 // 2
     assert found.predict(wide).shape == (300, 2)
     for words, call in (
         ("dense", lambda: found.coef), ("layer", lambda: pa.fit(wide, np.ones((300, 6))).layer),
-        ("n_heads", lambda: pa.fit(wide, np.arange(300) % 2, n_heads=1)),
-        ("ridge", lambda: pa.fit(wide, np.arange(300) % 2, ridge="loo")),
-        ("bias", lambda: pa.fit(wide, np.arange(300) % 2, bias=True)),
-        ("loss", lambda: pa.fit(wide, np.arange(300) % 2, loss="logistic")),
-        ("audit", lambda: pa.audit(pa.fit(ids_of(MANY, [4] * 9), np.ones(9)),
-                                   ids_of(MANY, [4] * 9), np.ones(9))),
+        ("n_heads", lambda: pa.fit(wide, labels, n_heads=1)),
+        ("ridge", lambda: pa.fit(wide, labels, ridge="loo")),
+        ("bias", lambda: pa.fit(wide, labels, bias=True)),
+        ("loss", lambda: pa.fit(wide, labels, loss="logistic")),
+        ("audit", lambda: pa.audit(pa.fit(many, np.ones(9)), many, np.ones(9))),
     ):  # fmt: skip
         with pytest.raises(PolyattnError, match=words):
             call()
-    narrow = ids_of(30, [4] * 80)
-    y = targets_of(narrow, "last")
-    best, worse = (pa.audit(pa.fit(narrow, y, ridge=r), narrow, y) for r in (0.0, 30.0))
-    assert best.outcome.ok
-    assert best.risk == pytest.approx(best.optimal_risk, abs=1e-12)
-    assert worse.gap > 1e-3
-
-
-def test_heads_are_no_more_than_symbols_or_outputs():
-    batch = ids_of(3, [4] * 30)
-    for n_outputs in (1, 3, 5):
-        found = pa.fit(batch, targets_of(batch, "last", n_outputs), solver="one_hot")
-        assert found.layer.n_heads == min(3, n_outputs)
-        np.testing.assert_allclose(found.layer(batch), found.predict(batch), atol=1e-12)
+    Y = targets_of(many, "last")
+    model = pa.LinearAttentionRegressor(ridge=0.1).fit(many, Y)
+    np.testing.assert_allclose(model.predict(many), pa.fit(many, Y, ridge=0.1).predict(many))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -229,19 +171,6 @@ def test_heads_see_many_ids_as_they_see_dense_tokens(name):
     layer = pa.LinearAttention(attn, value, form=pa.Form(**FORMS[name]))
     batch = ids_of(40, [1, 5, 3, 8] * 3)
     np.testing.assert_allclose(rows_of(layer(batch)), rows_of(layer(list(batch))), rtol=1e-9)
-    if name == "causal":
-        skipped = pa.LinearAttention(attn, value, form=pa.Form(mode=name, skip=True),
-                                     skip=rng.standard_normal((40, 3)))  # fmt: skip
-        one, other = (rows_of(skipped(given)) for given in (batch, list(batch)))
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
-def test_estimators_take_ids():
-    batch = ids_of(MANY, [4] * 30)
-    Y = targets_of(batch, "last")
-    model = pa.LinearAttentionRegressor(ridge=0.1).fit(batch, Y)
-    assert isinstance(model.result_, pa.OneHotFit)
-    np.testing.assert_allclose(model.predict(batch), pa.fit(batch, Y, ridge=0.1).predict(batch))
 
 
 # ------------------------------------------------------------------ sizes, and what rounding hides
@@ -254,22 +183,18 @@ def test_targets_and_weights_of_any_size_say_the_same():
     for size in (1e-150, 1e150):
         large = pa.fit(batch, size * Y, solver="one_hot", ridge=0.5)
         np.testing.assert_allclose(large.table.values / size, usual.table.values, rtol=1e-12)
-        np.testing.assert_allclose(large.predict(batch) / size, usual.predict(batch), rtol=1e-9)
         weighted = pa.fit(
             batch, Y, solver="one_hot", ridge=0.5 * size, sample_weight=np.full(30, size)
         )
         np.testing.assert_allclose(weighted.table.values, usual.table.values, rtol=1e-12)
         assert weighted.risk == pytest.approx(usual.risk)
-    y = Y[:, 0] + 2.0
-    weights = np.arange(30.0)
-    for each in (None, weights):
-        found = pa.fit(batch, y, solver="one_hot", sample_weight=each)
-        spread = np.average((y - np.average(y, weights=each)) ** 2, weights=each)
-        assert found.baseline_risk == pytest.approx(spread, rel=1e-12)
-        assert found.r2 == pytest.approx(1 - found.risk / spread)
+    y, weights = Y[:, 0] + 2.0, np.arange(30.0)
+    found = pa.fit(batch, y, solver="one_hot", sample_weight=weights)
+    spread = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+    assert found.baseline_risk == pytest.approx(spread, rel=1e-12)
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1e-200, 1e300])
+@pytest.mark.parametrize("ridge", [0.0, 1e-200])
 @pytest.mark.parametrize("weights", [(1e150, 1e-200, 1.0), (5e-324, 1.0, 1.0)])
 def test_weights_that_vanish_beside_others_still_count_in_their_group(weights, ridge):
     batch = pa.SequenceBatch.from_ids([[0, 1], [2, 3], [1, 0]], 4)
@@ -296,28 +221,12 @@ def test_a_ridge_that_rounding_hides_is_not_ok():
         for symbol in range(6):
             gram[symbol, symbol] += oracle.rational(ridge)
         truth = oracle.numbers(gram.solve(counts.transpose() * oracle.matrix(Y)))[:, 0]
-        for weight in (1.0, 2.0**-40):
-            found = pa.fit(batch, Y, ridge=weight * ridge, sample_weight=np.full(60, weight),
-                           solver="one_hot")  # fmt: skip
-            error = relative_error(found.table.matrices()[0].toarray()[0], truth)
-            assert found.outcome.ok == is_found
-            assert (error < 1e-4) == is_found
+        found = pa.fit(batch, Y, ridge=ridge, solver="one_hot")
+        error = relative_error(found.table.matrices()[0].toarray()[0], truth)
+        assert found.outcome.ok == (error < 1e-4) == is_found
 
 
 # ------------------------------------------------------------------ what is refused
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"bias": True}, {"skip": True}, {"intercept": True}, {"lags": 2}, {"decay": [0.5, 0.9]},
-        {"key": [0]}, {"value": np.eye(3)},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_forms_that_counts_do_not_know_are_refused(fields):
-    with pytest.raises(PolyattnError, match="dense"):
-        pa.fit(ids_of(3, [4] * 9), np.ones(9), form=pa.Form(**fields), solver="one_hot")
 
 
 def test_what_counts_do_not_know_is_refused():
@@ -326,13 +235,16 @@ def test_what_counts_do_not_know_is_refused():
     found = pa.fit(batch, ones, solver="one_hot")
     not_one = [np.array([[0.0, 1.0, 0.0], [0.0, 2.0, 0.0]])]
     for words, call in (
+        *(("dense", lambda fields=fields: pa.fit(
+            batch, ones, form=pa.Form(**fields), solver="one_hot")) for fields in (
+                {"bias": True}, {"skip": True}, {"intercept": True}, {"lags": 2}, {"key": [0]},
+                {"decay": [0.5, 0.9]}, {"value": np.eye(3)})),
         ("token ids", lambda: pa.fit(list(batch), ones, solver="one_hot")),
         ("sample_weight", lambda: pa.fit(batch, ones, solver="one_hot", sample_weight=0 * ones)),
         ("context", lambda: pa.fit(batch, ones, solver="one_hot", context=batch)),
-        ("one-hot", lambda: found.predict(not_one)), ("token", lambda: found.predict(not_one)),
+        ("one-hot", lambda: found.predict(not_one)),
         ("3 coordinates", lambda: found.predict(ids_of(4, [2]))),
         ("context", lambda: found.predict(batch, batch)),
-        ("Y", lambda: pa.fit(batch, np.nan * ones, solver="one_hot")),
         ("window", lambda: pa.fit(endless, [np.zeros(10**6)], "full")),
     ):  # fmt: skip
         with pytest.raises(PolyattnError, match=words):
