@@ -56,36 +56,16 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, b
     assert np.all(apart <= bound * (1 + 1e-12))
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-def test_layers_fitted_to_noisy_data_obey_the_bound(seed):
-    """Several outputs and true risks: ridge fits of different strength are near-minimisers."""
-    rng = np.random.default_rng(seed)
-    X, fresh = rng.standard_normal((60, 3, 2)), 3 * rng.standard_normal((9, 5, 2))
-    Y = rng.standard_normal((60, 2))
-    best, found = pa.fit(X, Y), pa.certify(X)
-    fits = [pa.fit(X, Y, ridge=ridge) for ridge in (10.0, 1000.0)]
-    risks = [float(np.mean(np.sum((fit.predict(X) - Y) ** 2, axis=1))) for fit in fits]
-    bound = found.bound(fresh, max(risks), best.risk)
-    for a, b in ((fits[0], fits[1]), (fits[0], best), (fits[1], best)):
-        apart = np.linalg.norm(a.predict(fresh) - b.predict(fresh), axis=1)
-        assert np.all(apart <= bound * (1 + 1e-9) + 1e-12)
-
-
 def test_bounds_have_the_shape_of_outputs_and_scale_as_risks_do():
     X = gaussian(100)
     last, causal = pa.certify(X), pa.certify(X, "causal")
-    assert last.bound(X[:5], 1.0).shape == (5,)
-    assert causal.bound(X[:5], 1.0).shape == (5, 3)
-    assert causal.bound(X[0], 1.0).shape == (3,)
-    assert isinstance(last.bound(X[0], 1.0), float)
-    ragged = causal.bound([X[0], X[1, :2]], 1.0)
-    assert [len(rows) for rows in ragged] == [3, 2]
-    np.testing.assert_allclose(ragged[0], causal.bound(X[0], 1.0), rtol=1e-12)
+    for found, shape in ((last, ()), (causal, (3,))):
+        bounds = found.bound(X[:5], 1.0)
+        assert (bounds.shape, np.shape(found.bound(X[0], 1.0))) == ((5, *shape), shape)
+        np.testing.assert_allclose(found.bound(X[2], 1.0), bounds[2], rtol=1e-6)
+    assert [len(rows) for rows in causal.bound([X[0], X[1, :2]], 1.0)] == [3, 2]
     np.testing.assert_allclose(2 * last.bound(X, 0.25), last.bound(X, 1.0), rtol=1e-12)
     assert np.all(last.bound(X, 0.5, 0.5) == 0)
-    for scale in (1e-60, 1e60):
-        scaled = pa.certify(scale * X).bound(scale * X[:5], 1.0)
-        np.testing.assert_allclose(scaled, last.bound(X[:5], 1.0), rtol=1e-6)
     sums = pa.Moments(2).update(X)
     from_sums = pa.certify(statistics=sums).bound(X[:5], 1.0)
     np.testing.assert_allclose(from_sums, last.bound(X[:5], 1.0), rtol=1e-6)
@@ -104,8 +84,6 @@ def test_a_bound_is_infinite_where_nothing_is_proved():
     # Full rank is proved, but no inverse in float64 is.
     assert pa.certify(near).identifiable
     assert np.all(np.isinf(pa.certify(near).bound(near[:3], 0.1)))
-    wide = pa.certify(gaussian(5, 3, 40))
-    assert np.all(np.isinf(wide.bound(gaussian(5, 3, 40), 1.0, noise=1.0, n_outputs=1)))
 
 
 # Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
@@ -215,21 +193,17 @@ def test_weighted_sums_have_no_noise_by_position():
     ("options", "words"),
     [
         ({"risk": -1.0}, "risk"),
-        ({"risk": np.nan}, "risk"),
         ({"optimal_risk": 2.0}, "optimal_risk"),
         ({"kind": "best"}, "kind"),
         ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
         ({"noise_power": 0.1}, "noise_bound"),
         ({"noise_bound": 1.0}, "noise_power"),
         ({"noise_power": 2.0, "noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": -1.0, "noise_bound": 1.0}, "noise_power"),
         ({"noise_power": 0.5, "noise_bound": np.inf}, "noise_bound"),
         ({"noise_power": 0.5, "noise_bound": 1.0, "confidence": 1.0}, "confidence"),
-        ({"confidence": 7}, "confidence"),
         ({"noise_power": 0.5, "noise_bound": 1.0, "optimal_risk": 0.1}, "optimal_risk"),
         ({"noise_power": 0.5, "noise": 1.0, "n_outputs": 1}, "noise"),
         ({"noise": 1.0}, "n_outputs"),
-        ({"noise": 1.0, "n_outputs": 0}, "n_outputs"),
         ({"n_outputs": 2}, "noise_power"),
         ({"noise": -1.0, "n_outputs": 1}, "noise"),
         ({"risk": 0.1, "noise_power": 0.99, "noise_bound": 1.0}, "noise"),
@@ -314,7 +288,6 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     advice = before.next_data()
     assert advice.complete
     assert advice.indices is None
-    assert f"the {len(advice)} proposed" in advice.sentence
     assert 0 < len(advice) <= before.dimension - before.rank
     assert np.all(np.diff([before.rank, *advice.ranks]) > 0)
     assert lengths is None or {len(x) for x in advice.sequences} == {n_tokens}
@@ -323,24 +296,6 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     assert after.rank == advice.ranks[-1]
     if after.lambda_min is not None and after.lambda_min > 1e-9 * after.lambda_max:
         assert after.lambda_min == pytest.approx(advice.lambda_min[-1], rel=1e-6)
-
-
-def test_advice_does_not_depend_on_the_size_of_tokens_nor_on_the_number_of_rows():
-    """Rounding grows with the rows: it must not be taken for something seen."""
-    for scale in (1e-6, 1e60):
-        X = scale * flat()
-        advice = pa.certify(X).next_data()
-        assert advice.complete
-        assert pa.certify([*X, *advice.sequences]).identifiable
-    for n_sequences, lengths in ((3000, None), (10000, 1)):
-        X = np.random.default_rng(0).choice([-1, 1], size=(n_sequences, lengths or 3, 3))
-        X[..., 0] = X[..., 1]
-        domain = pa.domains.Boolean(lengths)
-        before = pa.certify(X, domain=domain, bias=True)
-        advice = before.next_data()
-        assert before.verdict == "not_identifiable"
-        assert 0 < len(advice) <= before.dimension - before.rank
-        assert pa.certify([*X, *advice.sequences], domain=domain, bias=True).identifiable
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -361,15 +316,10 @@ def test_candidates_are_chosen_from_the_pool(mode):
 
 
 def test_identifiable_data_are_improved_by_the_best_candidate():
-    X = gaussian(40) * [1.0, 0.1]
-    before = pa.certify(X)
+    before = pa.certify(gaussian(40) * [1.0, 0.1])
     built = before.next_data(n_sequences=4)
-    # In the sum over rows: the mean also counts the rows that were added.
-    summed = np.array([before.lambda_min, *built.lambda_min]) * np.arange(40, 45)
-    assert np.all(np.diff(summed) > 0)
     assert built.lambda_min[-1] > 10 * before.lambda_min
-    assert f"{built.lambda_min[-1]:.3g}" in built.sentence
-    for seed in range(8):
+    for seed in range(4):
         X, pool = gaussian(40, seed=seed), gaussian(8, seed=seed + 100)
         after = [
             np.linalg.eigvalsh(oracle.second_moment(oracle.design([*X, each], {})))[0]
