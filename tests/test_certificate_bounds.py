@@ -89,25 +89,6 @@ def test_a_bound_is_infinite_where_nothing_is_proved():
 # Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
 
 
-def printed(excess, lambda_min, tokens):
-    """The right side of equations (22) and (58): excess ||Z||_F^6 / lambda_min."""
-    return excess * np.sum(tokens**2) ** 3 / lambda_min
-
-
-def noisy(seed, kind, n_rows=90):
-    """Sequences, targets of a layer plus noise (n_rows, 2) that is bounded by 1, and the noise."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n_rows, 3, 2))
-    if kind == "uniform":
-        noise = rng.uniform(-1, 1, (n_rows, 2)) / np.sqrt(2)
-    else:
-        noise = rng.choice([-1.0, 1.0], (n_rows, 2)) / np.sqrt(2)
-    if kind == "rare":
-        noise *= rng.random((n_rows, 1)) < 0.05
-    layer = pa.data.random_layer(2, n_outputs=2, mode="last", random_state=seed)
-    return X, layer(X) + noise, noise
-
-
 def followed(X, noise):
     """||Pi zeta||^2: how much of the noise a fit follows."""
     basis = np.linalg.qr(oracle.design(X, {}))[0]
@@ -125,41 +106,29 @@ def test_the_printed_bound_fails_and_ours_is_attained():
     X, eps = np.ones((1, 1, 1)), 0.01
     apart, found = 2 * np.sqrt(eps), pa.certify(X)
     assert found.lambda_min == pytest.approx(1.0)
-    assert apart**2 > 3 * printed(eps, found.lambda_min, X[0])
+    printed = eps * np.sum(X[0] ** 2) ** 3 / found.lambda_min  # equations (22) and (58)
+    assert apart**2 > 3 * printed
     assert found.bound(X[0], eps) == pytest.approx(apart, rel=1e-6)
     assert found.bound(X[0], eps) >= apart * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["signs", "uniform", "rare"])
-def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_said(kind):
-    failures, n_trials = 0, 40
+@pytest.mark.parametrize("share", [1.0, 0.05])
+def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_said(share):
+    """Signs of norm 1, in so many of the rows; the printed log(1 / delta) is often too small."""
+    failures, missed, n_trials = 0, 0, 40
     for seed in range(n_trials):
-        X, Y, noise = noisy(seed, kind)
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((90, 3, 2))
+        noise = rng.choice([-1, 1], (90, 2)) / np.sqrt(2) * (rng.random((90, 1)) < share)
         power = float(np.mean(np.sum(noise**2, axis=1)))
         least = power - followed(X, noise) / len(X)  # exactly
+        missed += followed(X, noise) > np.log(1 / DELTA)
         found, given_noise = pa.certify(X), {"noise_power": power, "noise_bound": 1.0}
         failures += least < least_risk_said(found, X, 2.0, **given_noise) - 1e-9
-        if seed < 3:
-            assert pa.fit(X, Y).risk == pytest.approx(least, rel=1e-9)
-            useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
-            assert useful == (kind == "signs")
+        useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
+        assert useful == (share == 1.0)
     assert failures <= DELTA * n_trials
-    # The printed log(1 / delta) has to grow with the number of features, which noise spreads over.
-    trials = [noisy(seed, kind) for seed in range(n_trials)]
-    missed = [followed(X, noise) > np.log(1 / DELTA) for X, _, noise in trials]
-    assert np.mean(missed) > DELTA or kind == "rare"
-
-
-def test_gaussian_noise_leaves_a_chi_square():
-    """Twenty rows more than features: the bound is missed in at most a tenth, and not by far."""
-    rng, n_rows, sigma = np.random.default_rng(0), 26, 0.5
-    X = rng.standard_normal((n_rows, 3, 2))
-    least = least_risk_said(pa.certify(X), X, 2.0, noise=sigma, n_outputs=2)
-    assert least > 0.1 * 2 * sigma**2
-    noises = sigma * rng.standard_normal((400, n_rows, 2))
-    true = np.array([np.mean(np.sum(z**2, axis=1)) - followed(X, z) / n_rows for z in noises])
-    assert np.mean(true < least) <= DELTA
-    assert np.mean(true < 1.5 * least) > DELTA  # and it cannot be much larger
+    assert missed > DELTA * n_trials or share < 1.0
 
 
 def test_the_least_risk_beside_noise_is_the_formula():
@@ -189,29 +158,22 @@ def test_weighted_sums_have_no_noise_by_position():
     np.testing.assert_allclose(plain, pa.certify(X).bound(X, 1.0, **usual), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"risk": -1.0}, "risk"),
-        ({"optimal_risk": 2.0}, "optimal_risk"),
-        ({"kind": "best"}, "kind"),
-        ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
-        ({"noise_power": 0.1}, "noise_bound"),
-        ({"noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": 2.0, "noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": 0.5, "noise_bound": np.inf}, "noise_bound"),
-        ({"noise_power": 0.5, "noise_bound": 1.0, "confidence": 1.0}, "confidence"),
-        ({"noise_power": 0.5, "noise_bound": 1.0, "optimal_risk": 0.1}, "optimal_risk"),
-        ({"noise_power": 0.5, "noise": 1.0, "n_outputs": 1}, "noise"),
-        ({"noise": 1.0}, "n_outputs"),
-        ({"n_outputs": 2}, "noise_power"),
-        ({"noise": -1.0, "n_outputs": 1}, "noise"),
-        ({"risk": 0.1, "noise_power": 0.99, "noise_bound": 1.0}, "noise"),
-    ],
-)
-def test_misuse_of_bounds_is_refused_by_name(options, words):
-    with pytest.raises(InvalidInput, match=words):
-        pa.certify(gaussian(4000)).bound(**{"X": gaussian(3), "risk": 1.0} | options)
+def test_misuse_of_bounds_is_refused_by_name():
+    found, bounded = pa.certify(gaussian(4000)), {"noise_power": 0.5, "noise_bound": 1.0}
+    for options, words in (
+        ({"risk": -1.0}, "risk"), ({"optimal_risk": 2.0}, "optimal_risk"),
+        ({"kind": "best"}, "kind"), ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
+        ({"noise_power": 0.1}, "noise_bound"), ({"noise_bound": 1.0}, "noise_power"),
+        (bounded | {"noise_power": 2.0}, "noise_power"),
+        (bounded | {"noise_bound": np.inf}, "noise_bound"),
+        (bounded | {"confidence": 1.0}, "confidence"),
+        (bounded | {"optimal_risk": 0.1}, "optimal_risk"),
+        (bounded | {"risk": 0.1, "noise_power": 0.99}, "noise"),
+        (bounded | {"noise": 1.0, "n_outputs": 1}, "noise"),
+        ({"noise": 1.0}, "n_outputs"), ({"noise": -1.0, "n_outputs": 1}, "noise"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=words):
+            found.bound(**{"X": gaussian(3), "risk": 1.0} | options)
 
 
 # Witnesses --------------------------------------------------------------------------------------
@@ -232,11 +194,7 @@ def test_two_layers_agree_on_deficient_data_and_differ_inside_the_domain(seed, m
     witness = found.witness()
     assert oracle.witness_fails(witness, X, {"mode": mode, "bias": bias}) == []
     assert not pa.same_function(witness.layer_a, witness.layer_b)
-    if domain == "boolean":
-        assert np.all(np.abs(witness.input) == 1)
-    elif domain == "one_hot":
-        assert np.all(np.sort(witness.input, axis=1)[:, -1] == 1)
-        assert np.all(witness.input.sum(axis=1) == 1)
+    pa.certify([witness.input], domain=domain)  # else it would be refused
 
 
 def test_a_witness_has_a_length_of_the_domain():

@@ -5,7 +5,6 @@ of discrete domains, finite domains; every mode, with and without a bias, each m
 """
 
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -241,9 +240,7 @@ def test_data_in_any_container_are_the_same_data(tmp_path):
     given_as = [X, np.asfortranarray(X), X[:, ::-1][:, ::-1], list(X), pa.scan(tmp_path / "X.npy")]
     found = [pa.certify(each) for each in given_as]
     assert len({each.digest for each in found}) == 1
-    np.testing.assert_allclose([each.lambda_min for each in found], found[0].lambda_min, rtol=1e-12)
-    for each in given_as:
-        assert pa.verify(found[0], each)
+    assert all(pa.verify(found[0], each) for each in given_as)
     whole = np.random.default_rng(3).integers(0, 2, (60, 3, 2)).astype(float)
     same = [whole.astype(kind) for kind in (bool, np.uint64, np.float32)] + [whole - 0.0 * whole]
     assert {pa.certify(each).digest for each in same} == {pa.certify(whole).digest}
@@ -256,31 +253,17 @@ def test_data_in_any_container_are_the_same_data(tmp_path):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_spectrum_is_that_of_the_second_moment(mode, bias):
-    X = gaussian(120)
-    found = pa.certify(X, mode, bias=bias)
-    assert found.verdict == found.verdict_on_real_inputs == "identifiable"
-    assert found.rank == found.dimension == found.n_features
-    assert 0 < found.rounding < 1e-9
-    psi = oracle.design(X, {"mode": mode, "bias": bias})
-    expected = np.linalg.eigvalsh(oracle.second_moment(psi))
-    assert found.lambda_min == pytest.approx(expected[0], rel=1e-8)
-    assert found.lambda_max == pytest.approx(expected[-1], rel=1e-8)
-    assert (found.n_sequences, found.n_rows) == (120, len(psi))
-
-
-def test_on_a_discrete_domain_the_spectrum_is_the_part_that_is_not_zero():
+    """On a discrete domain: the part of it that is not zero."""
     words = np.eye(4)[np.random.default_rng(0).integers(4, size=(300, 5))]
-    for name, X, bias, dimension in (
-        ("boolean", boolean(300, 3, 4), False, 28), ("one_hot", words, False, 16),
-        ("one_hot", words, True, 16), ("boolean", boolean(300, 3, 2), True, 12),
-    ):  # fmt: skip
-        found = pa.certify(X, domain=name, bias=bias)
-        psi = oracle.design(np.asarray(X, dtype=float), {"bias": bias})
+    for name, X in (("real", gaussian(120)), ("boolean", 1.0 * boolean(300)), ("one_hot", words)):
+        found = pa.certify(X, mode, name, bias=bias)
+        psi = oracle.design(X, {"mode": mode, "bias": bias})
         expected = np.linalg.eigvalsh(oracle.second_moment(psi))
-        assert (found.identifiable, found.dimension) == (True, dimension)
-        assert found.verdict_on_real_inputs == "not_identifiable"
-        assert found.lambda_min == pytest.approx(expected[-dimension], rel=1e-8)
+        assert (found.identifiable, found.rank) == (True, found.dimension)
+        assert (found.verdict_on_real_inputs == "identifiable") == (name == "real")
+        assert found.lambda_min == pytest.approx(expected[-found.dimension], rel=1e-8)
         assert found.lambda_max == pytest.approx(expected[-1], rel=1e-8)
+        assert (found.n_sequences, found.n_rows) == (len(X), len(psi))
 
 
 @given(seed=seeds, power=st.integers(-60, 60))
@@ -300,12 +283,9 @@ def test_units_change_the_spectrum_alone_and_order_changes_nothing(seed, power):
         factor = 2.0 ** (6 * power) if name == "units" else 1.0
         for figure in ("verdict", "method", "rank", "dimension", "n_features"):
             assert getattr(other, figure) == getattr(one, figure), (name, figure)
-        rounding = 1e3 * oracle.EPS * one.n_features * (one.lambda_max or 0.0)
-        for figure in ("lambda_min", "lambda_max"):
-            if getattr(one, figure) is None:
-                assert getattr(other, figure) is None
-            else:
-                assert abs(getattr(other, figure) / factor - getattr(one, figure)) <= rounding
+        for figure in ("lambda_min", "lambda_max") if one.lambda_min is not None else ():
+            rounding = 1e3 * oracle.EPS * one.n_features * one.lambda_max
+            assert abs(getattr(other, figure) / factor - getattr(one, figure)) <= rounding
         assert pa.verify(other, other_X)
         same = all(np.array_equal(a, b) for a, b in zip(X, other_X, strict=True))
         assert pa.verify(one, other_X) == same
@@ -318,8 +298,6 @@ def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
         witness = pa.certify(scale * flat()).witness()
         assert witness.difference == pytest.approx(1.0, rel=1e-6)
         assert witness.training_disagreement < 1e-8
-    lowest = pa.certify(np.zeros((30, 2, 2)), method="float")
-    assert (lowest.lambda_min, lowest.lambda_max) == (0.0, 0.0)
     # Units hide lambda_min, and hide nothing else: a fit finds the layer.
     X, scale = gaussian(300, 6, 5, seed=7), np.array([1e3, 1e-3, 5e6, 1.0, 1e-5])
     hidden, Y = pa.certify(X * scale), np.random.default_rng(7).standard_normal((300, 1))
@@ -331,20 +309,16 @@ def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
 # Sums instead of data ---------------------------------------------------------------------------
 
 
-@given(seed=seeds, cuts=st.lists(st.integers(1, 60), max_size=3))
-def test_sums_in_parts_prove_what_data_prove_and_never_more(seed, cuts):
+@given(seed=seeds, cut=st.integers(1, 60))
+def test_sums_in_parts_prove_what_data_prove_and_never_more(seed, cut):
     rng, X, mode, bias, _ = random_case("misleading", seed)
     if rng.random() < 0.5:
         X = [rng.standard_normal(x.shape) for x in X]
     psi = oracle.exact_design(X, {"mode": mode, "bias": bias})
     p = psi.ncols()
     for kind in SUMS:
-        borders = [0, *sorted({cut % len(X) for cut in cuts} - {0}), len(X)]
-        parts = [kind(X[0].shape[1], mode=mode, bias=bias).update(X[i:j])
-                 for i, j in pairwise(borders)]  # fmt: skip
-        sums = parts[0]
-        for part in parts[1:]:
-            sums = sums + part
+        empty = kind(X[0].shape[1], mode=mode, bias=bias)
+        sums = empty.update(X[:cut]) + empty.update(X[cut:]) if cut < len(X) else empty.update(X)
         found = pa.certify(statistics=sums)
         if found.verdict != "undecided":
             assert found.identifiable == (oracle.rank_of(psi) == p)
@@ -404,9 +378,8 @@ def test_a_finite_domain_is_judged_by_what_the_data_span():
     # In floats "inside" holds up to rounding alone.
     plane = flat(70, seed=1)
     assert pa.certify(plane[:50], domain=pa.domains.Finite(plane[50:])).verdict == "undecided"
-    beyond = pa.certify(flat(), domain=pa.domains.Finite(gaussian(5)))
-    assert beyond.verdict == "not_identifiable"
-    assert any(np.array_equal(beyond.witness().input, x) for x in gaussian(5))
+    beyond = pa.certify(flat(), domain=pa.domains.Finite(gaussian(1))).witness()
+    np.testing.assert_array_equal(beyond.input, gaussian(1)[0])
 
 
 def test_a_sampler_shows_disagreement_and_never_proves_agreement():
@@ -418,9 +391,7 @@ def test_a_sampler_shows_disagreement_and_never_proves_agreement():
     plane = np.array([[1.0, 0.3, 0.7], [0.1, 1.0, -0.6]])
     near = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 2)) @ plane, n_samples=20)
     assert pa.certify(gaussian(60, 4, 2) @ plane, domain=near).verdict == "undecided"
-    for n_samples in (1, 300):  # with a smaller share, all would hardly have agreed
-        domain = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples)
-        assert domain.covered(0.99) ** n_samples == pytest.approx(0.01)
+    assert other.covered(0.99) ** 20 == pytest.approx(0.01)  # else all would hardly have agreed
     # Samples come from a seed, or from a generator that goes on.
     rng, draws = np.random.default_rng(3), []
     for random_state in (0, 3, np.random.default_rng(3), rng, rng):
@@ -502,19 +473,16 @@ def test_smallest_eigenvalues_of_the_paper(unitary, expected):
 
 ONES = np.ones((3, 2, 2))
 MISUSE = [
-    ({}, "sequences X"),
-    ({"X": np.full((2, 2, 2), np.nan)}, "X"),
-    ({"X": ONES, "method": "guess"}, "method"),
+    ({}, "sequences X"), ({"X": ONES * np.nan}, "X"), ({"X": ONES, "method": "guess"}, "method"),
     ({"X": ONES, "statistics": pa.Moments(2)}, "statistics"),
     ({"statistics": pa.Moments(2).update(ONES), "method": "exact"}, "sequences X"),
     ({"statistics": pa.Moments(2).update(ONES), "domain": pa.domains.Finite(ONES)}, "sequences"),
     ({"X": np.ones((1, 30_000, 35)), "mode": "causal", "method": "float"}, "GB"),
     ({"X": 2**60 + np.arange(80).reshape(20, 2, 2), "method": "float"}, "X"),
-    ({"X": np.zeros((3, 2, 2)), "domain": "boolean"}, "domain"),
-    ({"X": ONES, "domain": "one_hot"}, "domain"),
+    ({"X": 0 * ONES, "domain": "boolean"}, "domain"), ({"X": ONES, "domain": "one_hot"}, "domain"),
     ({"X": ONES, "domain": pa.domains.Real(lengths=3)}, "2 tokens"),
     ({"X": gaussian(90), "domain": pa.domains.Finite(ONES)}, "coordinates"),
-]
+]  # fmt: skip
 
 
 def test_misuse_is_refused_by_name():

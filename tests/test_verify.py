@@ -5,6 +5,7 @@ seal, a SHA-256 of everything else.
 """
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -270,9 +271,6 @@ def test_forged_claims_about_token_ids_are_found(certificates, tmp_path):
     assert not pa.verify(genuine, IDS[1:])
     assert not pa.verify(genuine, IDS, domain="real")
     assert loaded.unseen == genuine.unseen
-    twice = pa.SequenceBatch.from_ids([[a, b] for a in range(19) for b in range(19)] * 2, 20)
-    more = document_of(pa.certify(twice, domain="one_hot"), tmp_path / "c.json")
-    assert is_refused(more | {"unseen": None}, twice, tmp_path / "f.json")  # rows are not too few
     assert loaded.witness().training_disagreement is None
 
 
@@ -297,15 +295,10 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
     document = document_of(certificates["repeated"], tmp_path / "c.json")
     nothing = np.zeros(18)
     nothing[0], nothing[9] = 1, -1
-    for kind in (
-        {"integers": [str(int(n)) for n in nothing]},
-        {"floats": [n.hex() for n in nothing]},
-    ):
-        assert is_refused(document | {"direction": kind}, REPEATED, tmp_path / "c.json")
-    longer = {
-        "integers": [hex(int(n) + (1 << (1 << 21))) for n in document["direction"]["integers"]]
-    }
-    assert is_refused(document | {"direction": longer}, REPEATED, tmp_path / "c.json")
+    for kind, numbers in (("integers", [str(int(n)) for n in nothing]),
+                          ("floats", [n.hex() for n in nothing])):  # fmt: skip
+        forgery = document | {"direction": {kind: numbers}}
+        assert is_refused(forgery, REPEATED, tmp_path / "c.json")
     flat = certificates["flat"]
     document = document_of(flat, tmp_path / "c.json")
     for length in (2.0**-80, 1.0, 2.0**80):
@@ -319,12 +312,12 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
     plane[..., 2] = plane[..., 0] + plane[..., 1]
     for X, genuine in ((FLAT, flat), (plane, pa.certify(plane, method="float"))):
         document = document_of(genuine, tmp_path / "c.json")
-        for size in (1e-4, 1e-7, 1e-9):
+        for size, part in product((1e-4, 1e-9), (1, 8, 64)):
             nearly = genuine.direction + size * np.abs(genuine.direction).max()
             effect = float(np.linalg.norm(oracle.design(X, {}) @ nearly))
-            for rounding in (effect, effect / 8, effect / 64):
-                seen = {"direction": {"floats": [n.hex() for n in nearly.tolist()]}}
-                assert is_refused(document | seen | {"rounding": rounding}, X, tmp_path / "c.json")
+            seen = {"direction": {"floats": [n.hex() for n in nearly.tolist()]}}
+            seen["rounding"] = effect / part
+            assert is_refused(document | seen, X, tmp_path / "c.json")
 
 
 def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):
