@@ -214,19 +214,15 @@ def test_a_plane_is_recognised_up_to_the_rounding_of_the_data():
     assert pa.certify(copied, method="exact").verdict == "not_identifiable"
 
 
-DEGENERATE = {
-    "a zero": np.zeros((1, 1, 1)), "rounded ones": np.full((50, 3, 2), 0.1),
-    "ragged": [np.ones((1, 2)), np.ones((5, 2))], "repeated": np.tile(gaussian(1), (50, 1, 1)),
-    "single tokens": gaussian(30)[:, :1], "subnormal": 5e-324 * np.ones((9, 2, 2)),
-    "few": gaussian(17), "wide": gaussian(30, 4, 40),
-}  # fmt: skip
-
-
 def test_degenerate_data_leave_the_layer_open_and_a_witness_shows_it():
-    for name, X in DEGENERATE.items():
-        found = pa.certify(X, "full" if name == "ragged" else "last")
+    for X in (
+        np.zeros((1, 1, 1)), np.full((50, 3, 2), 0.1), [np.ones((1, 2)), np.ones((5, 2))],
+        np.tile(gaussian(1), (50, 1, 1)), gaussian(30)[:, :1], gaussian(17), gaussian(30, 4, 40),
+        5e-324 * np.ones((9, 2, 2)),
+    ):  # fmt: skip
+        found = pa.certify(X)
         assert found.verdict == "not_identifiable"
-        if name != "subnormal":
+        if X[0].max() != 5e-324:
             witness = found.witness()
             assert witness.difference > 0.5
             assert witness.training_disagreement < 1e-8
@@ -317,8 +313,9 @@ def test_sums_in_parts_prove_what_data_prove_and_never_more(seed, cut):
     psi = oracle.exact_design(X, {"mode": mode, "bias": bias})
     p = psi.ncols()
     for kind in SUMS:
-        empty = kind(X[0].shape[1], mode=mode, bias=bias)
-        sums = empty.update(X[:cut]) + empty.update(X[cut:]) if cut < len(X) else empty.update(X)
+        sums = kind(X[0].shape[1], mode=mode, bias=bias).update(X[:cut])
+        if cut < len(X):
+            sums = sums + kind(X[0].shape[1], mode=mode, bias=bias).update(X[cut:])
         found = pa.certify(statistics=sums)
         if found.verdict != "undecided":
             assert found.identifiable == (oracle.rank_of(psi) == p)
