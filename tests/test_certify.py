@@ -445,6 +445,12 @@ def test_multiples_of_features_are_found_exactly():
     assert pa.certify(X).structure is None or pa.certify(X).structure.n_multiples < 12
 
 
+def test_distances_that_no_sequence_has_never_occur():
+    for n_tokens, n_zero in ((2, 12), (3, 6), (4, 0)):
+        found = pa.certify(gaussian(200, n_tokens, 2), form=pa.Form(lags=3))
+        assert (0 if found.structure is None else found.structure.n_zero) == n_zero
+
+
 def test_one_row_of_many_is_seen():
     X = np.ones((20_000, 2, 2), dtype=np.int8)
     few = pa.certify(X[:9]).rank

@@ -24,13 +24,14 @@ from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as ranks
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
-from polyattn.certify.unseen import effect_if_unseen
+from polyattn.certify.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
 from polyattn.certify.verified import spectrum, triangular
 from polyattn.certify.verified.gram import Definite, Gram, gram_of
 from polyattn.certify.verified.rounding import feature_depth, gamma, longest
 from polyattn.certify.verified.sizes import row_pieces
 from polyattn.form import Layout
+from polyattn.form.pairs import unfold_coef
 from polyattn.sequences import as_batch
 from polyattn.stats.rows import Rows
 
@@ -101,6 +102,28 @@ def test_an_unseen_direction_must_be_within_rounding(flat):
     assert effect_if_unseen(flat, seen / np.linalg.norm(seen / flat.triangle.scale)) is None
     vars(flat)["tolerance"] = effect / 100
     assert effect_if_unseen(flat, direction) is None
+
+
+def test_movements_are_derivatives():
+    """Of one token alone the output is a cubic form f, and moves by sum |x_j df/dx_j|."""
+    rng = np.random.default_rng(0)
+    direction, x, step = rng.standard_normal(18), rng.standard_normal(3), 1e-6
+
+    def output(token):
+        return oracle.design([token[None]], {})[0] @ direction
+
+    slopes = [(output(x + h) - output(x - h)) / (2 * step) for h in step * np.eye(3)]
+    pairs = np.outer(x, x)[np.triu_indices(3)]
+    forms = unfold_coef(direction.reshape(1, -1, 3))[0]
+    moved = _movements(forms, pairs[:, None], x[:, None], np.ones(3, dtype=bool))
+    assert moved[0] == pytest.approx(np.sum(np.abs(slopes * x)), rel=1e-6)
+
+
+def test_sums_near_the_smallest_numbers_prove_nothing():
+    for power, proves in ((2.0**-950, True), (2.0**-970, False)):
+        powers = np.array([1.0, power])
+        gram = Gram(np.diag(powers), powers, n_roundings=4, feature_depth=6, total_weight=4.0)
+        assert (gram_proofs.prove_definite(gram) is not None) == proves
 
 
 def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
