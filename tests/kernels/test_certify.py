@@ -281,6 +281,21 @@ def test_a_vector_off_by_one_is_refused():
             assert check(rows, [vector, long, *wrong]).tolist() == [True, True] + [False] * 30
 
 
+def test_limbs_are_used_while_their_sums_are_exact(monkeypatch):
+    """Products of features, limbs of 8 bits and all columns have to stay below 2^53."""
+    used = []
+    monkeypatch.setattr(integers, "_by_limbs", lambda *_: used.append(1) or [True])
+    monkeypatch.setattr(integers, "_by_primes", lambda *_: used.append(0) or [True])
+    for bits in range(2, 18):
+        tokens = np.random.default_rng(bits).integers(-(2**bits) + 1, 2**bits, (9, 2, 3))
+        tokens[0, 0] = [2**bits - 1, 1, 3]
+        integers.annihilated(rows_of(tokens), [[1] * 18])
+        largest = np.abs(oracle.design(tokens.astype(float), {})).max()
+        # The bound is a few bits above the largest product: what it lets pass is exact.
+        assert largest * 255 * 18 < 2**53 or not used[-1]
+        assert used[-1] or largest * 255 * 18 * 2**8 > 2**53
+
+
 def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
     tokens = np.random.default_rng(19).integers(-9, 10, (40, 3, 2))
     for X, rank in ((tokens * PRIME, 0), (tokens * [1, PRIME], None)):
