@@ -973,7 +973,7 @@ def spanning(
     if domain == "one_hot" and n_context_dims is None and lengths[0] <= 2 <= lengths[1]:
         every = [np.eye(n_dims)[[a, b]] for a in range(n_dims) for b in range(n_dims)]
         rows += exact_design(every, form).tolist()  # a pair of symbols may be drawn late
-    while len(rows) < 2 * wanted + 20:
+    while len(rows) < (2 if domain == "real" else 6) * wanted + 20:
         n = int(rng.integers(lengths[0], lengths[1] + 1))
         x = some_tokens(domain, (n, n_dims), rng)
         z = None if n_context_dims is None else [some_tokens(domain, (n, n_context_dims), rng)]

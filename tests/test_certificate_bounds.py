@@ -11,6 +11,7 @@ from polyattn.errors import InvalidInput
 
 MODES = oracle.MODES
 DELTA = 0.1
+DOMAINS = {"real": pa.domains.Real, "boolean": pa.domains.Boolean, "one_hot": pa.domains.OneHot}
 
 
 def gaussian(n_sequences, n_tokens=3, n_dims=2, seed=0):
@@ -56,36 +57,16 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, b
     assert np.all(apart <= bound * (1 + 1e-12))
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-def test_layers_fitted_to_noisy_data_obey_the_bound(seed):
-    """Several outputs and true risks: ridge fits of different strength are near-minimisers."""
-    rng = np.random.default_rng(seed)
-    X, fresh = rng.standard_normal((60, 3, 2)), 3 * rng.standard_normal((9, 5, 2))
-    Y = rng.standard_normal((60, 2))
-    best, found = pa.fit(X, Y), pa.certify(X)
-    fits = [pa.fit(X, Y, ridge=ridge) for ridge in (10.0, 1000.0)]
-    risks = [float(np.mean(np.sum((fit.predict(X) - Y) ** 2, axis=1))) for fit in fits]
-    bound = found.bound(fresh, max(risks), best.risk)
-    for a, b in ((fits[0], fits[1]), (fits[0], best), (fits[1], best)):
-        apart = np.linalg.norm(a.predict(fresh) - b.predict(fresh), axis=1)
-        assert np.all(apart <= bound * (1 + 1e-9) + 1e-12)
-
-
 def test_bounds_have_the_shape_of_outputs_and_scale_as_risks_do():
     X = gaussian(100)
     last, causal = pa.certify(X), pa.certify(X, "causal")
-    assert last.bound(X[:5], 1.0).shape == (5,)
-    assert causal.bound(X[:5], 1.0).shape == (5, 3)
-    assert causal.bound(X[0], 1.0).shape == (3,)
-    assert isinstance(last.bound(X[0], 1.0), float)
-    ragged = causal.bound([X[0], X[1, :2]], 1.0)
-    assert [len(rows) for rows in ragged] == [3, 2]
-    np.testing.assert_allclose(ragged[0], causal.bound(X[0], 1.0), rtol=1e-12)
+    for found, shape in ((last, ()), (causal, (3,))):
+        bounds = found.bound(X[:5], 1.0)
+        assert (bounds.shape, np.shape(found.bound(X[0], 1.0))) == ((5, *shape), shape)
+        np.testing.assert_allclose(found.bound(X[2], 1.0), bounds[2], rtol=1e-6)
+    assert [len(rows) for rows in causal.bound([X[0], X[1, :2]], 1.0)] == [3, 2]
     np.testing.assert_allclose(2 * last.bound(X, 0.25), last.bound(X, 1.0), rtol=1e-12)
     assert np.all(last.bound(X, 0.5, 0.5) == 0)
-    for scale in (1e-60, 1e60):
-        scaled = pa.certify(scale * X).bound(scale * X[:5], 1.0)
-        np.testing.assert_allclose(scaled, last.bound(X[:5], 1.0), rtol=1e-6)
     sums = pa.Moments(2).update(X)
     from_sums = pa.certify(statistics=sums).bound(X[:5], 1.0)
     np.testing.assert_allclose(from_sums, last.bound(X[:5], 1.0), rtol=1e-6)
@@ -104,30 +85,9 @@ def test_a_bound_is_infinite_where_nothing_is_proved():
     # Full rank is proved, but no inverse in float64 is.
     assert pa.certify(near).identifiable
     assert np.all(np.isinf(pa.certify(near).bound(near[:3], 0.1)))
-    wide = pa.certify(gaussian(5, 3, 40))
-    assert np.all(np.isinf(wide.bound(gaussian(5, 3, 40), 1.0, noise=1.0, n_outputs=1)))
 
 
 # Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
-
-
-def printed(excess, lambda_min, tokens):
-    """The right side of equations (22) and (58): excess ||Z||_F^6 / lambda_min."""
-    return excess * np.sum(tokens**2) ** 3 / lambda_min
-
-
-def noisy(seed, kind, n_rows=90):
-    """Sequences, targets of a layer plus noise (n_rows, 2) that is bounded by 1, and the noise."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n_rows, 3, 2))
-    if kind == "uniform":
-        noise = rng.uniform(-1, 1, (n_rows, 2)) / np.sqrt(2)
-    else:
-        noise = rng.choice([-1.0, 1.0], (n_rows, 2)) / np.sqrt(2)
-    if kind == "rare":
-        noise *= rng.random((n_rows, 1)) < 0.05
-    layer = pa.data.random_layer(2, n_outputs=2, mode="last", random_state=seed)
-    return X, layer(X) + noise, noise
 
 
 def followed(X, noise):
@@ -147,41 +107,29 @@ def test_the_printed_bound_fails_and_ours_is_attained():
     X, eps = np.ones((1, 1, 1)), 0.01
     apart, found = 2 * np.sqrt(eps), pa.certify(X)
     assert found.lambda_min == pytest.approx(1.0)
-    assert apart**2 > 3 * printed(eps, found.lambda_min, X[0])
+    printed = eps * np.sum(X[0] ** 2) ** 3 / found.lambda_min  # equations (22) and (58)
+    assert apart**2 > 3 * printed
     assert found.bound(X[0], eps) == pytest.approx(apart, rel=1e-6)
     assert found.bound(X[0], eps) >= apart * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["signs", "uniform", "rare"])
-def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_said(kind):
-    failures, n_trials = 0, 40
+@pytest.mark.parametrize("share", [1.0, 0.05])
+def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_said(share):
+    """Signs of norm 1, in so many of the rows; the printed log(1 / delta) is often too small."""
+    failures, missed, n_trials = 0, 0, 40
     for seed in range(n_trials):
-        X, Y, noise = noisy(seed, kind)
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((90, 3, 2))
+        noise = rng.choice([-1, 1], (90, 2)) / np.sqrt(2) * (rng.random((90, 1)) < share)
         power = float(np.mean(np.sum(noise**2, axis=1)))
         least = power - followed(X, noise) / len(X)  # exactly
+        missed += followed(X, noise) > np.log(1 / DELTA)
         found, given_noise = pa.certify(X), {"noise_power": power, "noise_bound": 1.0}
         failures += least < least_risk_said(found, X, 2.0, **given_noise) - 1e-9
-        if seed < 3:
-            assert pa.fit(X, Y).risk == pytest.approx(least, rel=1e-9)
-            useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
-            assert useful == (kind == "signs")
+        useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
+        assert useful == (share == 1.0)
     assert failures <= DELTA * n_trials
-    # The printed log(1 / delta) has to grow with the number of features, which noise spreads over.
-    trials = [noisy(seed, kind) for seed in range(n_trials)]
-    missed = [followed(X, noise) > np.log(1 / DELTA) for X, _, noise in trials]
-    assert np.mean(missed) > DELTA or kind == "rare"
-
-
-def test_gaussian_noise_leaves_a_chi_square():
-    """Twenty rows more than features: the bound is missed in at most a tenth, and not by far."""
-    rng, n_rows, sigma = np.random.default_rng(0), 26, 0.5
-    X = rng.standard_normal((n_rows, 3, 2))
-    least = least_risk_said(pa.certify(X), X, 2.0, noise=sigma, n_outputs=2)
-    assert least > 0.1 * 2 * sigma**2
-    noises = sigma * rng.standard_normal((400, n_rows, 2))
-    true = np.array([np.mean(np.sum(z**2, axis=1)) - followed(X, z) / n_rows for z in noises])
-    assert np.mean(true < least) <= DELTA
-    assert np.mean(true < 1.5 * least) > DELTA  # and it cannot be much larger
+    assert missed > DELTA * n_trials or share < 1.0
 
 
 def test_the_least_risk_beside_noise_is_the_formula():
@@ -207,37 +155,24 @@ def test_weighted_sums_have_no_noise_by_position():
     weighted = pa.Moments(2).update(X, sample_weight=np.full(60, 2.0))
     with pytest.raises(InvalidInput, match="weight"):
         pa.certify(statistics=weighted).bound(X, 1.0, **usual)
-    plain = pa.certify(statistics=pa.Moments(2).update(X)).bound(X, 1.0, **usual)
-    np.testing.assert_allclose(plain, pa.certify(X).bound(X, 1.0, **usual), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"risk": -1.0}, "risk"),
-        ({"risk": np.nan}, "risk"),
-        ({"optimal_risk": 2.0}, "optimal_risk"),
-        ({"kind": "best"}, "kind"),
-        ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
-        ({"noise_power": 0.1}, "noise_bound"),
-        ({"noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": 2.0, "noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": -1.0, "noise_bound": 1.0}, "noise_power"),
-        ({"noise_power": 0.5, "noise_bound": np.inf}, "noise_bound"),
-        ({"noise_power": 0.5, "noise_bound": 1.0, "confidence": 1.0}, "confidence"),
-        ({"confidence": 7}, "confidence"),
-        ({"noise_power": 0.5, "noise_bound": 1.0, "optimal_risk": 0.1}, "optimal_risk"),
-        ({"noise_power": 0.5, "noise": 1.0, "n_outputs": 1}, "noise"),
-        ({"noise": 1.0}, "n_outputs"),
-        ({"noise": 1.0, "n_outputs": 0}, "n_outputs"),
-        ({"n_outputs": 2}, "noise_power"),
-        ({"noise": -1.0, "n_outputs": 1}, "noise"),
-        ({"risk": 0.1, "noise_power": 0.99, "noise_bound": 1.0}, "noise"),
-    ],
-)
-def test_misuse_of_bounds_is_refused_by_name(options, words):
-    with pytest.raises(InvalidInput, match=words):
-        pa.certify(gaussian(4000)).bound(**{"X": gaussian(3), "risk": 1.0} | options)
+def test_misuse_of_bounds_is_refused_by_name():
+    found, bounded = pa.certify(gaussian(4000)), {"noise_power": 0.5, "noise_bound": 1.0}
+    for options, words in (
+        ({"risk": -1.0}, "risk"), ({"optimal_risk": 2.0}, "optimal_risk"),
+        ({"kind": "best"}, "kind"), ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
+        ({"noise_power": 0.1}, "noise_bound"), ({"noise_bound": 1.0}, "noise_power"),
+        (bounded | {"noise_power": 2.0}, "noise_power"),
+        (bounded | {"noise_bound": np.inf}, "noise_bound"),
+        (bounded | {"confidence": 1.0}, "confidence"),
+        (bounded | {"optimal_risk": 0.1}, "optimal_risk"),
+        (bounded | {"risk": 0.1, "noise_power": 0.99}, "noise"),
+        (bounded | {"noise": 1.0, "n_outputs": 1}, "noise"),
+        ({"noise": 1.0}, "n_outputs"), ({"noise": -1.0, "n_outputs": 1}, "noise"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=words):
+            found.bound(**{"X": gaussian(3), "risk": 1.0} | options)
 
 
 # Witnesses --------------------------------------------------------------------------------------
@@ -246,31 +181,17 @@ def test_misuse_of_bounds_is_refused_by_name(options, words):
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_two_layers_agree_on_deficient_data_and_differ_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    domain = str(rng.choice(["real", "boolean", "one_hot"]))
-    n_dims, n_tokens = int(rng.integers(2, 6)), int(rng.integers(1, 4))
-    X = [
-        oracle.some_tokens(domain, (n_tokens, n_dims - 1), rng) for _ in range(rng.integers(1, 25))
-    ]
-    copied = domain != "one_hot"  # the last coordinate is the first one, or the symbol is missing
+    name, n_dims, n_tokens = str(rng.choice([*DOMAINS])), *rng.integers([2, 1], [6, 4]).tolist()
+    domain = DOMAINS[name](n_tokens if rng.random() < 0.5 else None)
+    X = [oracle.some_tokens(name, (n_tokens, n_dims - 1), rng) for _ in range(rng.integers(1, 25))]
+    copied = name != "one_hot"  # the last coordinate is the first one, or the symbol is missing
     X = [np.concatenate([x, copied * x[:, :1]], axis=1) for x in X]
     found = pa.certify(X, mode, domain, bias=bias)
     assert found.verdict == "not_identifiable"
     witness = found.witness()
     assert oracle.witness_fails(witness, X, {"mode": mode, "bias": bias}) == []
     assert not pa.same_function(witness.layer_a, witness.layer_b)
-    if domain == "boolean":
-        assert np.all(np.abs(witness.input) == 1)
-    elif domain == "one_hot":
-        assert np.all(np.sort(witness.input, axis=1)[:, -1] == 1)
-        assert np.all(witness.input.sum(axis=1) == 1)
-
-
-def test_a_witness_has_a_length_of_the_domain():
-    for lengths, n_tokens in ((1, 1), (3, 3), ((4, 6), 4)):
-        X = np.tile(gaussian(1, n_tokens, 3), (30, 1, 1))
-        witness = pa.certify(X, domain=pa.domains.Real(lengths=lengths)).witness()
-        assert len(witness.input) == n_tokens
-        assert oracle.witness_fails(witness, X, {}) == []
+    pa.certify([witness.input], domain=domain)  # else it would be refused
 
 
 def test_one_of_the_layers_can_be_given():
@@ -300,11 +221,10 @@ def test_symbols_that_are_seldom_together_are_found():
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    name = str(rng.choice(["real", "boolean", "one_hot"]))
+    name = str(rng.choice([*DOMAINS]))
     n_dims, n_tokens = int(rng.integers(2, 4 - bias)), int(rng.integers(2, 5))
     lengths = n_tokens if rng.random() < 0.5 else None
-    domain = {"real": pa.domains.Real, "boolean": pa.domains.Boolean, "one_hot": pa.domains.OneHot}
-    domain = domain[name](lengths)
+    domain = DOMAINS[name](lengths)
     X = [oracle.some_tokens(name, (n_tokens, n_dims), rng) for _ in range(int(rng.integers(1, 40)))]
     if name != "one_hot":
         X = [np.concatenate([x[:, :-1], x[:, :1]], axis=1) for x in X]
@@ -314,7 +234,6 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     advice = before.next_data()
     assert advice.complete
     assert advice.indices is None
-    assert f"the {len(advice)} proposed" in advice.sentence
     assert 0 < len(advice) <= before.dimension - before.rank
     assert np.all(np.diff([before.rank, *advice.ranks]) > 0)
     assert lengths is None or {len(x) for x in advice.sequences} == {n_tokens}
@@ -323,24 +242,6 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     assert after.rank == advice.ranks[-1]
     if after.lambda_min is not None and after.lambda_min > 1e-9 * after.lambda_max:
         assert after.lambda_min == pytest.approx(advice.lambda_min[-1], rel=1e-6)
-
-
-def test_advice_does_not_depend_on_the_size_of_tokens_nor_on_the_number_of_rows():
-    """Rounding grows with the rows: it must not be taken for something seen."""
-    for scale in (1e-6, 1e60):
-        X = scale * flat()
-        advice = pa.certify(X).next_data()
-        assert advice.complete
-        assert pa.certify([*X, *advice.sequences]).identifiable
-    for n_sequences, lengths in ((3000, None), (10000, 1)):
-        X = np.random.default_rng(0).choice([-1, 1], size=(n_sequences, lengths or 3, 3))
-        X[..., 0] = X[..., 1]
-        domain = pa.domains.Boolean(lengths)
-        before = pa.certify(X, domain=domain, bias=True)
-        advice = before.next_data()
-        assert before.verdict == "not_identifiable"
-        assert 0 < len(advice) <= before.dimension - before.rank
-        assert pa.certify([*X, *advice.sequences], domain=domain, bias=True).identifiable
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -361,15 +262,10 @@ def test_candidates_are_chosen_from_the_pool(mode):
 
 
 def test_identifiable_data_are_improved_by_the_best_candidate():
-    X = gaussian(40) * [1.0, 0.1]
-    before = pa.certify(X)
+    before = pa.certify(gaussian(40) * [1.0, 0.1])
     built = before.next_data(n_sequences=4)
-    # In the sum over rows: the mean also counts the rows that were added.
-    summed = np.array([before.lambda_min, *built.lambda_min]) * np.arange(40, 45)
-    assert np.all(np.diff(summed) > 0)
     assert built.lambda_min[-1] > 10 * before.lambda_min
-    assert f"{built.lambda_min[-1]:.3g}" in built.sentence
-    for seed in range(8):
+    for seed in range(4):
         X, pool = gaussian(40, seed=seed), gaussian(8, seed=seed + 100)
         after = [
             np.linalg.eigvalsh(oracle.second_moment(oracle.design([*X, each], {})))[0]
@@ -378,21 +274,6 @@ def test_identifiable_data_are_improved_by_the_best_candidate():
         chosen = pa.certify(X).next_data(pool, n_sequences=1)
         assert chosen.indices == [int(np.argmax(after))]
         assert chosen.lambda_min[0] == pytest.approx(max(after), rel=1e-9)
-
-
-@pytest.mark.slow
-def test_the_unitary_memory_needs_its_deficit_and_random_sequences_more():
-    """Rank 248 of 288: forty sequences suffice, and no fewer could."""
-    X = pa.data.associative_memory(2**12, 4, unitary=1.0, random_state=0).X
-    pool = pa.data.associative_memory(2000, 4, unitary=0.95, random_state=1).X
-    before = pa.certify(X)
-    for candidates in (None, pool):
-        advice = before.next_data(candidates)
-        assert advice.complete
-        assert len(advice) <= 40
-        assert pa.certify([*X, *advice.sequences]).identifiable
-    for count in (40, 200):
-        assert pa.certify([*X, *pool[:count]]).rank < 288
 
 
 def test_misuse_of_next_data_is_refused_by_name():

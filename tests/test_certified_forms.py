@@ -33,11 +33,6 @@ def enough(form, n_context_dims, seed=1):
     return some_data(form, n_context_dims, p // 2 + 20 if few else 2 * p + 20, seed)
 
 
-def outputs(layer, X, contexts):
-    found = layer(X) if contexts is None else layer(X, context=contexts)
-    return np.concatenate([np.reshape(each, -1) for each in found])
-
-
 # Verdicts ---------------------------------------------------------------------------------------
 
 
@@ -60,32 +55,6 @@ def test_no_verdict_is_wrong_whatever_the_form(fields, X, repeat, method):
         witness = found.witness()
         assert oracle.witness_fails(witness, X, form, Z) == []
         assert (witness.context is None) == (Z is None)
-
-
-DAMAGES = {
-    "few": lambda x: x,
-    "a zero query": lambda x: np.where(np.arange(len(x))[:, None] == len(x) - 1, x * [1, 0, 1], x),
-    "a zero": lambda x: x * [0.0, 1.0, 1.0],
-    "twice": lambda x: x[:, [0, 1, 0]] * [1.0, 1.0, 2.0],
-    "a sum": lambda x: np.stack([x[:, 0], x[:, 1], x[:, 0] + x[:, 1]], axis=1),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_data_are_judged_by_their_rank_in_every_form(damage):
-    """Numbers of few bits, so that all is exact; each form with one damage."""
-    rng = np.random.default_rng(5)
-    start = sorted(DAMAGES).index(damage)
-    for name in sorted(EXACT)[start::5]:
-        form, n_context_dims = oracle.split_context(EXACT[name])
-        count = 5 if damage == "few" else 45
-        X = [DAMAGES[damage](np.round(8 * rng.standard_normal((4, 3))) / 8) for _ in range(count)]
-        Z = oracle.contexts_for(X, form, n_context_dims)
-        psi = oracle.exact_design(X, form, Z)
-        everywhere = oracle.spanning("real", form, 3, n_context_dims)
-        found = pa.certify(X, form=pa.Form(**form), context=Z)
-        assert oracle.wrong_claims(found, psi, everywhere) == [], (name, found)
-        assert pa.verify(found, X, context=Z), name
 
 
 def test_dimensions_on_domains_and_of_lengths_are_ranks():
@@ -125,22 +94,16 @@ def test_discrete_domains_of_other_forms_have_the_dimension_of_their_features(na
 def test_dependent_features_are_recognised_where_tokens_are_rounded():
     """A coordinate that is another one times 0.3, rounded; and sums that a decay makes long."""
     rng = np.random.default_rng(24)
-    X = [rng.standard_normal((1 + i % 5, 2)) for i in range(100)]
-    for tokens in X:
-        tokens[:, 1] = 0.3 * tokens[:, 0]
-    for fields in (
-        {"key": [0], "value": [1]},
-        {"mode": "causal", "decay": 0.75, "key": [0], "value": [1], "skip": True},
-        {"include_query": False, "key": [1], "intercept": True},
+    X = [rng.standard_normal((1 + i % 5, 2))[:, :1] * [1.0, 0.3] for i in range(100)]
+    long = rng.integers(-3, 4, (60, 40, 2)) @ [[1, 0, 1], [0, 1, 1]]
+    for data, fields in (
+        (X, {"mode": "causal", "decay": 0.75, "key": [0], "value": [1], "skip": True}),
+        (X, {"include_query": False, "key": [1], "intercept": True}),
+        (long, {"decay": [0.5, 0.3]}),
     ):
-        found = pa.certify(X, form=pa.Form(**fields))
+        found = pa.certify(data, form=pa.Form(**fields))
         assert found.verdict == "not_identifiable"
-        assert pa.verify(found, X)
-    long = rng.integers(-3, 4, (60, 40, 3))
-    long[..., 2] = long[..., 0] + long[..., 1]
-    found = pa.certify(long, form=pa.Form(decay=[0.5, 0.3]))
-    assert found.verdict == "not_identifiable"
-    assert pa.verify(found, long)
+        assert pa.verify(found, data)
 
 
 # The lemma: one minimiser, or two ---------------------------------------------------------------
@@ -154,6 +117,10 @@ def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     given_form = pa.Form(**form)
     found = pa.certify(X, form=given_form, context=Z)
     assert found.identifiable
+    # lambda_min ||p - p*||^2 <= risk <= lambda_max ||p - p*||^2, as the proof has it.
+    spectrum = np.linalg.eigvalsh(oracle.second_moment(oracle.design(list(X), form, Z)))
+    ends = spectrum[[-found.dimension, -1]]
+    np.testing.assert_allclose([found.lambda_min, found.lambda_max], ends, rtol=1e-6)
     arrays = oracle.random_layer(form, 3, n_context_dims, seed=2)
 
     def truth(sequences, contexts):
@@ -168,8 +135,9 @@ def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     for n_tokens in (1, 3, 8):
         new, around = some_data(form, n_context_dims, 4, seed=3, n_tokens=n_tokens)
         expected = np.concatenate([each.reshape(-1) for each in truth(new, around)])
-        predict = outputs(fitted.predict, new, around)
-        np.testing.assert_allclose(predict, expected, atol=1e-6 * (1 + np.abs(expected).max()))
+        predicted = fitted.predict(new, **({} if around is None else {"context": around}))
+        predicted = np.concatenate([np.ravel(each) for each in predicted])
+        np.testing.assert_allclose(predicted, expected, atol=1e-6 * (1 + np.abs(expected).max()))
     # Bounds of distances are finite, and the worst case is no less.
     bounds = [
         np.concatenate([np.ravel(b) for b in found.bound(X, 0.01, context=Z, kind=kind)])
@@ -190,31 +158,12 @@ def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     assert oracle.witness_fails(witness, few, form, around) == []
 
 
-def test_risks_are_between_the_ends_of_the_spectrum():
-    """lambda_min ||p - p*||^2 <= risk <= lambda_max ||p - p*||^2: the inequality of the proof."""
-    rng = np.random.default_rng(6)
-    for name in ("last", "bias-full", "decays", "skip-intercept", "coordinates", "context-causal"):
-        form, n_context_dims = oracle.split_context(oracle.FORMS[name])
-        X, Z = enough(form, n_context_dims)
-        psi = oracle.design(list(X), form, Z)
-        found = pa.certify(X, form=pa.Form(**form), context=Z)
-        ends = np.linalg.eigvalsh(oracle.second_moment(psi))[[0, -1]]
-        np.testing.assert_allclose([found.lambda_min, found.lambda_max], ends, rtol=1e-7)
-        for change in rng.standard_normal((3, psi.shape[1])):
-            risk, distance = np.mean((psi @ change) ** 2), np.sum(change**2)
-            assert found.lambda_min * distance * (1 - 1e-9) <= risk
-            assert risk <= found.lambda_max * distance * (1 + 1e-9)
-
-
 # Sums that rounding decides ----------------------------------------------------------------------
 
 
 def dyadic(rng, *shape):
     """Numbers of 48 bits: sums of two are exact, and products are rounded."""
     return rng.integers(-(2**48), 2**48, shape) * 2.0**-48
-
-
-SLANTED = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]])
 
 
 def dependent(rng):
@@ -237,18 +186,14 @@ SLANTED, THIRD = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]]), np.array([[0.3
 OTHERS = {"key": [0], "value": [1, 2], "include_query": False}
 UNDECIDED = {
     "overlap": (dependent, {"key": [0, 1, 2], "value": [0, 1]}),
-    "mean": (dependent, {"key": [0, 1, 2], "value": [0], "mean": True}),
     "decays": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "decay": [0.5, 0.9]}),
     "window": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "window": 3}),
-    "lags": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "lags": 2}),
     "others": (dependent, {"mode": "full", "key": [0, 1, 2], "value": [0], "include_query": False}),
     "linear": (dependent, {"key": [0, 1, 2], "value": [0], "skip": True, "intercept": True}),
     "function": (dependent, {"key": pa.maps.polynomial(2), "value": [0]}),
     "matrix": (dependent, {"key": SLANTED}),
     "matrix query": (dependent, {"query": SLANTED}),
-    "matrix value": (dependent, {"value": SLANTED}),
     "cancelling": (cancelling, OTHERS),
-    "cancelling mean": (cancelling, OTHERS | {"mean": True}),
     "cancelling window": (cancelling, OTHERS | {"window": 4}),
     "cancelling matrix": (cancelling, OTHERS | {"key": THIRD, "value": [1]}),
     "cancelling function": (
@@ -269,18 +214,11 @@ def test_sums_that_hide_a_dependence_are_never_called_identifiable(name):
 
 
 def test_products_that_lose_their_digits_prove_nothing():
-    """1e-161 times 1e-161 has a few bits left; terms of size 2^260 have no fourth power."""
-    X = 2.0**-555 * np.round(2.0**20 * np.random.default_rng(0).standard_normal((60, 4, 2)))
-    X[..., 1] = 3.0 * X[..., 0]
-    matrix = 2.0**-535 * np.array([[1.1, 2.7], [3.3, 5.1]])
-    small = pa.Form(query=matrix, key=matrix, value=matrix)
-    assert pa.certify(X, form=small).verdict == "not_identifiable"
-    assert pa.certify(X, form=small, method="float").verdict == "undecided"
+    """Terms of size 2^260 have no fourth power."""
     large = np.array([[2.0**260], [-(2.0**260)], [1.0]])
     Y = dyadic(np.random.default_rng(14), 60, 4, 3)
     Y[..., 1] = Y[..., 0]
     for kind in SUMS:
-        assert pa.certify(statistics=kind(2, form=small).update(X)).verdict == "undecided"
         sums = kind(3, form=pa.Form(query=[2], key=large, value=large)).update(Y)
         assert pa.certify(statistics=sums).verdict == "undecided"
 
@@ -288,21 +226,22 @@ def test_products_that_lose_their_digits_prove_nothing():
 # Functions of tokens ----------------------------------------------------------------------------
 
 
-def ones(tokens):
-    return np.ones((len(tokens), 1))
-
-
-def form_of(features):
-    """Any feature map of whole sequences: each is one token, and features are what it asks."""
-    return pa.Form(query=features, key=ones, value=ones)
-
-
 def test_any_feature_map_has_a_certificate():
-    """The papers' features, written by hand for sequences as one token, and waves."""
+    """The papers' features, written by hand: a sequence is one token, and features what it asks."""
+
+    def ones(tokens):
+        return np.ones((len(tokens), 1))
+
+    def form_of(features):
+        return pa.Form(query=features, key=ones, value=ones)
+
     X = np.random.default_rng(4).standard_normal((80, 3, 2))
 
     def cubic(together):
         return oracle.design(together.reshape(len(together), 3, 2), {})
+
+    def twice(together):
+        return np.column_stack([cubic(together), cubic(together)[:, :2].sum(axis=1)])
 
     whole = X.reshape(80, 1, 6)
     general, usual = pa.certify(whole, form=form_of(cubic)), pa.certify(X)
@@ -311,50 +250,20 @@ def test_any_feature_map_has_a_certificate():
     assert general.lambda_min == pytest.approx(usual.lambda_min, rel=1e-9)
     few = pa.certify(whole[:5], form=form_of(cubic))
     assert (few.verdict, few.rank) == ("not_identifiable", 5)
-
-    def wave(tokens):
-        return np.stack([np.sin(tokens[:, 0]), np.abs(tokens[:, 1]), tokens[:, 0] ** 2], axis=1)
-
-    def dependent(tokens):
-        return np.column_stack([wave(tokens), wave(tokens)[:, :2].sum(axis=1)])
-
-    tokens, theta = X[:, :1], np.array([1.0, -2.0, 0.5])
-    assert pa.certify(tokens, form=form_of(wave)).identifiable
-    assert not pa.certify(tokens, form=form_of(dependent)).identifiable
-    found = pa.fit(tokens, wave(tokens[:, 0]) @ theta, form=form_of(wave))
-    np.testing.assert_allclose(np.ravel(found.coef), theta, atol=1e-9)
-
-
-def test_a_function_of_tokens_is_taken_at_its_word(tmp_path):
-    X = np.random.default_rng(17).standard_normal((200, 5, 3))
-    form = pa.Form(key=np.exp)
-    found, few = pa.certify(X, form=form), pa.certify(X[:5], form=form)
-    assert (found.identifiable, few.verdict) == (True, "not_identifiable")
-    assert "coefficients" in found.sentence
-    assert pa.verify(found, X)
-    with pytest.raises(InvalidInput, match="stored"):
-        found.save(tmp_path / "own.json")
-    for kind in SUMS:
-        sums = kind(3, form=form).update(X)
-        assert pa.certify(statistics=sums).identifiable
+    assert not pa.certify(whole, form=form_of(twice)).identifiable
 
 
 def test_a_context_is_part_of_the_data():
     X, Z = np.random.default_rng(7).standard_normal((2, 60, 4, 3))
     found = pa.certify(X, context=Z)
     assert pa.verify(found, X, context=Z)
-    for given_as in ({"X": X, "context": Z[::-1]}, {"X": X}, {"X": X[:-1], "context": Z[:-1]}):
-        assert not pa.verify(found, **given_as)
+    assert not pa.verify(found, X, context=Z[::-1])
+    assert not pa.verify(found, X)
     assert not pa.verify(pa.certify(X), X, context=Z)
-    assert found.digest != pa.certify(X).digest
     with pytest.raises(InvalidInput, match="context"):
         found.next_data()
-    long = np.random.default_rng(8).standard_normal((60, 300, 2))
-    sums = pa.Moments(2, form=pa.Form(key=[0], value=[1], mean=True), n_context_dims=2)
-    assert pa.certify(statistics=sums.update(X[:, :2, :2], context=long)).identifiable
     X, Z = np.round(8 * X) / 8, np.round(8 * Z) / 8
     asked = pa.domains.Finite(X[:3], context=Z[:3])
-    assert pa.certify(X, context=Z, domain=asked).identifiable
     few = pa.certify(X[:4], context=Z[:4], domain=asked)
     assert few.identifiable
     assert few.verdict_on_real_inputs == "not_identifiable"
@@ -433,9 +342,6 @@ def test_all_pairs_of_symbols_determine_the_layer_and_one_less_does_not():
     lacking = pa.certify(fewer, domain="one_hot")
     assert (lacking.unseen.features, lacking.unseen.integers) == (((19, 19, 18),), (1,))
     np.testing.assert_array_equal(lacking.witness().input, np.eye(20)[[19, 18]])
-    for refused in (found.witness, lacking.bound, lacking.next_data):
-        with pytest.raises((InvalidInput, TypeError)):
-            refused()
 
 
 def test_counts_that_depend_on_each_other_have_an_exact_direction():
@@ -461,15 +367,3 @@ def test_counts_that_depend_on_each_other_have_an_exact_direction():
     # And some that never occur beside them.
     found = pa.certify(pa.SequenceBatch.from_ids(equal, d + 1), domain="one_hot")
     assert (found.structure.n_zero, found.structure.rest) == (2 * d + 1, "not_identifiable")
-
-
-def test_what_counts_cannot_say_of_many_symbols_is_refused():
-    many = pa.SequenceBatch.from_ids(ids_of(200, [3] * 5), 200)
-    with pytest.raises(InvalidInput, match="symbols"):
-        pa.certify(many, bias=True)
-    with pytest.raises(InvalidInput, match="unseen"):
-        _ = pa.certify(many).direction
-    with pytest.raises(InvalidInput, match="3 tokens"):
-        pa.certify(many, domain=pa.domains.OneHot(2))
-    few = pa.SequenceBatch.from_ids(ids_of(17, [2] * 5), 17)
-    assert pa.certify(few, bias=True).verdict == "not_identifiable"

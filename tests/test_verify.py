@@ -4,21 +4,21 @@ A forger is taken at his best: he edits the JSON document of a genuine certifica
 seal, a SHA-256 of everything else.
 """
 
-import hashlib
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 
+import forged_files as forged
 import oracle
 import polyattn as pa
-from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
+from polyattn.errors import FileFormatError, InvalidInput
 
 RNG = np.random.default_rng(0)
 GAUSSIAN = RNG.standard_normal((90, 4, 3))
 RAGGED = [RNG.standard_normal((n, 3)) for n in RNG.integers(1, 6, 120)]
 FLAT = np.concatenate([GAUSSIAN[..., :2], GAUSSIAN[..., :2].sum(axis=-1, keepdims=True)], axis=2)
-STEEP = GAUSSIAN @ [[1, 0, 1], [0, 1, 0], [0, 0, 1e-3]]
 BOOLEAN = RNG.choice([-1, 1], (90, 4, 3))
 REPEATED = np.concatenate([BOOLEAN[..., :2], BOOLEAN[..., :1]], axis=2)
 SYMBOLS = np.eye(4, dtype=np.int8)[RNG.integers(4, size=(120, 3))]
@@ -31,38 +31,32 @@ SOME_BOOLEAN = pa.domains.Finite(RNG.choice([-1, 1], (30, 3, 3)))
 YES, NO, OPEN = "identifiable", "not_identifiable", "undecided"
 CASES = {
     "gram": (GAUSSIAN, {}, YES),
-    "ragged": (RAGGED, {"mode": "full"}, YES),
     "bias": (RAGGED, {"mode": "causal", "bias": True}, YES),
     "one long sequence": (RNG.standard_normal((1, 900, 3)), {"mode": "causal"}, YES),
     "huge": (GAUSSIAN * 1e70, {}, YES),
-    "steep": (STEEP, {"mode": "full"}, YES),
     "exact floats": (GAUSSIAN, {"method": "exact"}, YES),
-    "many Boolean rows": (RNG.choice([-1.0, 1.0], (3000, 4, 3)), {"method": "float"}, NO),
     "flat": (FLAT, {}, NO),
-    "flat with bias": (FLAT, {"mode": "causal", "bias": True}, NO),
     "few": (GAUSSIAN[:5], {}, NO),
-    "few causal": (GAUSSIAN[:4], {"mode": "causal"}, NO),
-    "single tokens": (GAUSSIAN[:, :1], {}, NO),
     "length one": (GAUSSIAN[:, :1], {"domain": pa.domains.Real(1)}, YES),
     "prompts": (PROMPTS, {}, NO),
     "Boolean": (BOOLEAN, {"domain": "boolean"}, YES),
     "Boolean in floats": (BOOLEAN, {"domain": "boolean", "method": "float", "bias": True}, YES),
-    "Boolean, length one": (BOOLEAN[:, :1], {"domain": pa.domains.Boolean(1), "bias": True}, YES),
     "Boolean, on real inputs": (BOOLEAN, {"mode": "full"}, NO),
     "repeated": (REPEATED, {"domain": pa.domains.Boolean((2, 6)), "mode": "causal"}, NO),
     "one-hot": (SYMBOLS, {"domain": "one_hot", "bias": True, "mode": "full"}, YES),
     "one-hot, few symbols": (FEW_SYMBOLS, {"domain": "one_hot"}, NO),
     "finite": (BOOLEAN, {"domain": SOME_BOOLEAN}, YES),
     "finite, outside": (REPEATED, {"domain": SOME_BOOLEAN}, NO),
-    "finite, in floats": (FLAT, {"domain": pa.domains.Finite(GAUSSIAN[:9])}, NO),
     "finite, undecided": (FLAT, {"domain": pa.domains.Finite(FLAT[:9])}, OPEN),
     "sampled": (
         BOOLEAN, {"domain": pa.domains.Sampled(lambda rng: rng.choice([-1, 1], (2, 3)), 9)}, OPEN,
     ),
-    "zeros": (np.zeros((30, 2, 2)), {}, NO),
     "form": (GAUSSIAN, {"form": pa.Form(include_query=False, mean=True, value=[0, 1])}, YES),
     "form of prompts": (PROMPTS, {"form": pa.Form(mean=True, skip=True, bias=True)}, NO),
     "decay": (FLAT, {"form": pa.Form(mode="causal", decay=[0.5, 0.9], query=[0, 1])}, NO),
+    "many digits": (
+        np.tile(RNG.integers(-(2**40), 2**40, (3, 2, 2)), (9, 1, 1)), {"domain": "real"}, NO,
+    ),
     "ids": (IDS, {"domain": "one_hot"}, NO),
     "ids, real": (IDS, {"mode": "causal"}, NO),
 }  # fmt: skip
@@ -90,9 +84,7 @@ def written(document, path):
         document = document | {"versions": document["versions"] | {"polyattn": "9.9"}}
     else:
         document = document | {"release": "9.9"}
-    rest = {name: entry for name, entry in document.items() if name != "seal"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    path.write_text(json.dumps(rest | {"seal": hashlib.sha256(text.encode()).hexdigest()}))
+    path.write_bytes(forged.sealed_document(document))
     return path
 
 
@@ -117,10 +109,6 @@ def test_genuine_certificates_are_accepted_in_memory_and_from_files(name, certif
     loaded = pa.load(tmp_path / "c.json")
     assert pa.verify(loaded, X, domain_of(name))
     assert document_of(loaded, tmp_path / "again.json") == document
-    assert (loaded.sentence, str(loaded), repr(loaded)) == (
-        certificate.sentence, str(certificate), repr(certificate),
-    )  # fmt: skip
-    assert loaded.form == certificate.form
     # The forger's tools are right: what he leaves as it is stays true.
     assert pa.verify(pa.load(written(document, tmp_path / "same.json")), X, domain_of(name))
 
@@ -136,11 +124,8 @@ def test_a_loaded_certificate_knows_what_it_lacks(certificates, tmp_path):
             ask()
     certificates["finite, outside"].save(tmp_path / "c.json")
     stored = pa.load(tmp_path / "c.json")
-    with pytest.raises(InvalidInput, match="domain"):
-        stored.witness()
     assert not pa.verify(stored, REPEATED)
     assert not pa.verify(stored, REPEATED, pa.domains.Finite(BOOLEAN[:5]))
-    assert pa.verify(stored, REPEATED, SOME_BOOLEAN)
     for name, refused in (("few", False), ("flat", True)):  # of few rows no direction is needed
         document = document_of(certificates[name], tmp_path / "c.json") | {"direction": None}
         assert is_refused(document, CASES[name][0], tmp_path / "c.json") == refused
@@ -156,24 +141,17 @@ def lies(document):
     found = {
         "verdict": verdicts - {d["verdict"]},
         "verdict_on_real_inputs": verdicts - {d["verdict_on_real_inputs"]},
-        "domain": [whole | {"lengths": [3, 3]}, whole | {"name": "boolean", "lengths": [1, 1]},
-                   whole | {"name": "one_hot", "lengths": [7, None]}],
-        "mode": {"last", "causal", "full"} - {d["mode"]},
-        "bias": [not d["bias"]],
-        "n_dims": [d["n_dims"] + 1, 1],
-        "n_sequences": [d["n_sequences"] + 1, 1],
-        "n_rows": [d["n_rows"] + 1, 10**6],
-        "n_features": [d["n_features"] + 1],
+        "domain": [whole | {"lengths": [3, 3]}, whole | {"name": "boolean", "lengths": [1, 1]}],
+        "mode": {"last", "causal", "full"} - {d["mode"]}, "bias": [not d["bias"]],
+        "n_dims": [d["n_dims"] + 1, 1], "n_sequences": [d["n_sequences"] + 1, 1],
+        "n_rows": [d["n_rows"] + 1, 10**6], "n_features": [d["n_features"] + 1],
         "dimension": [(d["dimension"] or 0) + 1, (d["dimension"] or 2) - 1],
         "rank": [rank + 1, rank - 1, 0],
         "lambda_max": [1.001 * (d["lambda_max"] or 1.0)],
         "method": {"count", "exact", "span"} - {d["method"]},
-        "rounding": [1e-30, 1e6, None],
-        "digest": ["0" * 64],
-        "note": ["All is well."],
+        "rounding": [1e-30, 1e6, None], "digest": ["0" * 64],
         "prime": [15, 4, 1 << 40] if d["prime"] else [3, 4194287],
-        "min_length": [d["min_length"] + 1],
-        "max_length": [d["max_length"] + 1, 1],
+        "min_length": [d["min_length"] + 1], "max_length": [d["max_length"] + 1, 1],
     }  # fmt: skip
     if d["lambda_min"] is not None and d["lambda_max"] is not None:
         found["lambda_min"] = [d["lambda_min"] + 1e-3 * d["lambda_max"]]
@@ -193,8 +171,8 @@ def lies(document):
     return found
 
 
-TAMPERED = ("gram", "exact floats", "Boolean", "Boolean, on real inputs", "flat", "few", "repeated",
-            "finite", "decay", "form")  # fmt: skip
+TAMPERED = ("gram", "Boolean", "Boolean, on real inputs", "flat", "few", "repeated", "finite",
+            "decay")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TAMPERED)
@@ -244,26 +222,23 @@ def test_the_opposite_verdict_is_never_believed(certificates, tmp_path):
                     "direction": least, "lambda_min": 0.0}  # fmt: skip
             method = "span" if document["dimension"] is None else "triangular"
             forgeries = [base | {"method": method, "rounding": size} for size in (1e-14, 1e-12)]
-        for forged in forgeries:
-            assert is_refused(document | forged, X, tmp_path / "c.json", domain_of(name)), name
+        for changed in forgeries:
+            assert is_refused(document | changed, X, tmp_path / "c.json", domain_of(name)), name
 
 
 def test_a_structure_is_checked_entry_by_entry(certificates, tmp_path):
-    multiples = GAUSSIAN.copy()
-    multiples[..., 2] = -4.0 * multiples[..., 1]
-    cases = [(certificates["prompts"], PROMPTS), (certificates["form of prompts"], PROMPTS),
-             (pa.certify(multiples), multiples)]  # fmt: skip
-    for certificate, X in cases:
+    multiples = GAUSSIAN[..., [0, 1, 1]] * [1.0, 1.0, -4.0]
+    for certificate, X in ((certificates["prompts"], PROMPTS), (pa.certify(multiples), multiples)):
         document = document_of(certificate, tmp_path / "c.json")
         known = document["structure"]
         zero, others = known["n_zero"], known["n_multiples"]
         for changed in (
-            {"n_zero": zero + 1}, {"n_zero": zero + others + 1, "n_multiples": 0},
-            {"n_multiples": others + 1}, {"n_zero": 0, "n_multiples": zero + others + 1},
+            {"n_zero": zero + 1}, {"n_multiples": others + 1},
+            {"n_zero": 0, "n_multiples": zero + others + 1},
             {"rest": NO}, {"queries": [0]}, {"columns": [0]}, {"queries": [99]},
         ):  # fmt: skip
-            forged = document | {"structure": known | changed}
-            assert is_refused(forged, X, tmp_path / "c.json"), changed
+            altered = document | {"structure": known | changed}
+            assert is_refused(altered, X, tmp_path / "c.json"), changed
         without = {name: entry for name, entry in document.items() if name != "structure"}
         assert is_refused(without, X, tmp_path / "c.json")
 
@@ -274,48 +249,38 @@ def test_forged_claims_about_token_ids_are_found(certificates, tmp_path):
     def unseen(place, integer="1"):
         return {"features": [place], "integers": [integer]}
 
-    for entry, value in {
+    wrong = {
         "verdict": YES, "verdict_on_real_inputs": YES, "rank": document["rank"] + 1,
         "dimension": document["dimension"] - 1, "n_occurring": document["n_occurring"] - 1,
         "n_rows": document["n_rows"] + 1, "digest": "0" * 64, "method": "count", "prime": 10,
         "domain": {"name": "one_hot", "lengths": [3, 3]}, "lambda_min": 0.1,
         "lambda_max": 2 * document["lambda_max"], "n_sequences": 5, "mode": "full",
-        "structure": document["structure"] | {"n_zero": 1},
-    }.items():  # fmt: skip
-        assert is_refused(document | {entry: value}, IDS, tmp_path / "f.json"), entry
-    for part in ({"rest": NO}, {"queries": []}, {"columns": [3]}):
-        forged = document | {"structure": document["structure"] | part}
-        assert is_refused(forged, IDS, tmp_path / "f.json"), part
-    for value in (unseen([0, 0, 0]), unseen([0, 1, 0]), unseen([19, 19, 19], "0"),
-                  unseen([0, 0, 99]), unseen([0, 0, 1], "x")):  # fmt: skip
-        assert is_refused(document | {"unseen": value}, IDS, tmp_path / "f.json"), value
-    genuine = certificates["ids"]
+    }  # fmt: skip
+    parts = ({"n_zero": 1}, {"rest": NO}, {"queries": []}, {"columns": [3]})
+    places = (([0, 0, 0],), ([0, 1, 0],), ([19, 19, 19], "0"), ([0, 0, 99],))
+    changes = [{entry: value} for entry, value in wrong.items()]
+    changes += [{"structure": document["structure"] | part} for part in parts]
+    changes += [{"unseen": unseen(*each)} for each in places]
+    for changed in changes:
+        assert is_refused(document | changed, IDS, tmp_path / "f.json"), changed
+    genuine, loaded = certificates["ids"], pa.load(tmp_path / "c.json")
     assert not pa.verify(genuine, IDS[1:])
     assert not pa.verify(genuine, IDS, domain="real")
-    loaded = pa.load(tmp_path / "c.json")
     assert loaded.unseen == genuine.unseen
-    twice = pa.SequenceBatch.from_ids([[a, b] for a in range(19) for b in range(19)] * 2, 20)
-    more = document_of(pa.certify(twice, domain="one_hot"), tmp_path / "c.json")
-    assert is_refused(more | {"unseen": None}, twice, tmp_path / "f.json")  # rows are not too few
     assert loaded.witness().training_disagreement is None
 
 
 def test_other_data_and_other_domains_are_found(certificates):
-    for name in ("gram", "flat", "few", "Boolean", "repeated", "finite"):
+    for name in ("gram", "few", "repeated", "finite"):
         X = np.array(CASES[name][0])
         one_changed = X.copy()
         one_changed[2, 1, 0] *= -1
-        for other in (one_changed, X[1:], X[:, ::-1], X[:, :-1], np.concatenate([X, X]), X[::-1]):
+        for other in (one_changed, X[1:], X[:, ::-1], np.concatenate([X, X]), X[::-1]):
             assert not pa.verify(certificates[name], other)
-    assert pa.verify(certificates["Boolean"], BOOLEAN, "boolean")
     for other in ("real", pa.domains.Boolean(4), SOME_BOOLEAN):
         assert not pa.verify(certificates["Boolean"], BOOLEAN, other)
     assert not pa.verify(certificates["finite"], BOOLEAN, pa.domains.Finite(BOOLEAN[:5]))
-    sums = pa.Moments(3).update(GAUSSIAN)
-    assert not pa.verify(certificates["gram"], sums)
-    assert not pa.verify(pa.certify(statistics=sums), GAUSSIAN)
-    with pytest.raises(InvalidInput, match="X"):
-        pa.verify(certificates["gram"], np.ones(3))
+    assert not pa.verify(pa.certify(statistics=pa.Moments(3).update(GAUSSIAN)), GAUSSIAN)
 
 
 def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certificates, tmp_path):
@@ -323,15 +288,10 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
     document = document_of(certificates["repeated"], tmp_path / "c.json")
     nothing = np.zeros(18)
     nothing[0], nothing[9] = 1, -1
-    for kind in (
-        {"integers": [str(int(n)) for n in nothing]},
-        {"floats": [n.hex() for n in nothing]},
-    ):
-        assert is_refused(document | {"direction": kind}, REPEATED, tmp_path / "c.json")
-    longer = {
-        "integers": [hex(int(n) + (1 << (1 << 21))) for n in document["direction"]["integers"]]
-    }
-    assert is_refused(document | {"direction": longer}, REPEATED, tmp_path / "c.json")
+    for kind, numbers in (("integers", [str(int(n)) for n in nothing]),
+                          ("floats", [n.hex() for n in nothing])):  # fmt: skip
+        forgery = document | {"direction": {kind: numbers}}
+        assert is_refused(forgery, REPEATED, tmp_path / "c.json")
     flat = certificates["flat"]
     document = document_of(flat, tmp_path / "c.json")
     for length in (2.0**-80, 1.0, 2.0**80):
@@ -345,12 +305,12 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
     plane[..., 2] = plane[..., 0] + plane[..., 1]
     for X, genuine in ((FLAT, flat), (plane, pa.certify(plane, method="float"))):
         document = document_of(genuine, tmp_path / "c.json")
-        for size in (1e-4, 1e-7, 1e-9):
+        for size, part in product((1e-4, 1e-9), (1, 8, 64)):
             nearly = genuine.direction + size * np.abs(genuine.direction).max()
             effect = float(np.linalg.norm(oracle.design(X, {}) @ nearly))
-            for rounding in (effect, effect / 8, effect / 64):
-                seen = {"direction": {"floats": [n.hex() for n in nearly.tolist()]}}
-                assert is_refused(document | seen | {"rounding": rounding}, X, tmp_path / "c.json")
+            seen = {"direction": {"floats": [n.hex() for n in nearly.tolist()]}}
+            seen["rounding"] = effect / part
+            assert is_refused(document | seen, X, tmp_path / "c.json")
 
 
 def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):
@@ -362,60 +322,35 @@ def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):
     document = document_of(certificate, tmp_path / "c.json")
     for wrong in (prime, 7):
         assert is_refused(document | {"prime": wrong}, X, tmp_path / "c.json")
-    # A coordinate that is a multiple of it, too.
     assert pa.certify(X // [prime, 1]).identifiable
 
 
-def test_digits_beyond_float64_are_kept_in_files(tmp_path):
-    X = np.tile(np.random.default_rng(3).integers(-(2**40), 2**40, (3, 2, 2)), (9, 1, 1))
-    certificate = pa.certify(X)
-    assert certificate.verdict == NO
-    assert max(map(abs, certificate.direction)) > 2**64
-    certificate.save(tmp_path / "c.json")
-    assert pa.load(tmp_path / "c.json").direction == certificate.direction
-    assert pa.verify(pa.load(tmp_path / "c.json"), X)
+# Files and the verb -----------------------------------------------------------------------------
 
 
-# Files ------------------------------------------------------------------------------------------
-
-OTHERS = (None, "changed", 17, True, [], {"a": 1})
-
-
-@pytest.mark.parametrize("name", ["gram", "repeated", "flat", "form of prompts", "ids"])
-def test_every_change_without_a_new_seal_is_refused_by_the_name_of_the_file(
-    name, certificates, tmp_path
-):
-    document = document_of(certificates[name], tmp_path / "c.json")
+def test_every_change_without_a_new_seal_is_refused_by_the_name_of_the_file(certificates, tmp_path):
     path = tmp_path / "forged.json"
-    for entry in document:
-        for changed in OTHERS:
-            if changed == document[entry] and type(changed) is type(document[entry]):
-                continue  # not a change
-            path.write_text(json.dumps(document | {entry: changed}))
+    for name in ("gram", "form of prompts", "ids"):
+        document = document_of(certificates[name], tmp_path / "c.json")
+        changes = [document | {entry: "changed"} for entry in document]
+        changes += [{key: document[key] for key in document if key != entry} for entry in document]
+        for changed in (*changes, document | {"remark": "true"}):
+            path.write_text(json.dumps(changed))
             with pytest.raises(FileFormatError, match=r"forged\.json"):
                 pa.load(path)
-        rest = {other: document[other] for other in document if other != entry}
-        path.write_text(json.dumps(rest))
-        with pytest.raises(FileFormatError):
-            pa.load(path)
-    path.write_text(json.dumps(document | {"remark": "true"}))
-    with pytest.raises(FileFormatError, match="remark"):
-        pa.load(path)
 
 
 def test_entries_of_the_wrong_kind_are_named_though_sealed(certificates, tmp_path):
     document = document_of(certificates["repeated"], tmp_path / "c.json")
     wrong = {
         "verdict": ["perhaps"], "mode": ["first"], "method": ["guess"], "rank": [-1, 2.0],
-        "n_dims": [2.0, 0], "lambda_min": [-1.0], "digest": ["abc"], "bias": [1], "prime": [1],
+        "n_dims": [0], "lambda_min": [-1.0], "digest": ["abc"], "bias": [1], "prime": [1],
         "rounding": ["small"], "domain": [
-            {"name": "nowhere", "lengths": [1, None]}, {"name": "real", "lengths": [True, None]},
-            {"name": "real", "lengths": [1]}, {"name": "real", "lengths": [3, 2]}, {}, "real",
+            {"name": "nowhere", "lengths": [1, None]}, {"name": "real", "lengths": [3, 2]}, {},
         ],
         "direction": [
-            {"integers": [1]}, {"integers": "12"}, {"integers": ["1_0"]}, {"words": []}, {},
-            {"integers": ["9" * 9999]}, {"floats": ["1.0"]}, {"floats": ["0x1.0p+2000"]},
-            {"integers": ["1"]},
+            {"integers": ["1_0"]}, {"words": []}, {"integers": ["9" * 9999]},
+            {"floats": ["0x1.0p+2000"]}, {"integers": ["1"]},
         ],
     }  # fmt: skip
     for entry, values in wrong.items():
@@ -424,162 +359,21 @@ def test_entries_of_the_wrong_kind_are_named_though_sealed(certificates, tmp_pat
                 pa.load(written(document | {entry: value}, tmp_path / "c.json"))
 
 
-def test_the_sentence_is_part_of_the_claim(certificates, tmp_path):
-    document = document_of(certificates["flat"], tmp_path / "c.json")
-    lie = document | {"sentence": certificates["gram"].sentence}
-    # Another release may put it differently; what is shown is ours in any case.
-    assert pa.load(written(lie, tmp_path / "lie.json")).sentence == certificates["flat"].sentence
-    rest = {name: entry for name, entry in lie.items() if name != "seal"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    (tmp_path / "lie.json").write_text(json.dumps(rest | {"seal": seal}))
-    with pytest.raises(FileFormatError, match="sentence"):
-        pa.load(tmp_path / "lie.json")
-
-
-def test_broken_truncated_and_newer_files_are_refused(certificates, tmp_path):
-    path = tmp_path / "file.json"
-    certificates["repeated"].save(path)
-    text = path.read_text()
-    contents = [
-        b"",
-        b"{not json",
-        b"[1, 2]",
-        b'{"a": 1}',
-        b'{"a":' * 100_000,
-        b'{"format": NaN}',
-        b"{\xff\xfe",
-        *(text[:cut].encode() for cut in (1, 10, len(text) // 2, -3)),
-    ]
-    for content in contents:
-        path.write_bytes(content)
-        with pytest.raises(FileFormatError, match="file"):
-            pa.load(path)
-    path.write_text(text.replace('"version": 1', '"version": 2'))
-    with pytest.raises(FileFormatError, match="version"):
-        pa.load(path)
-    with pytest.raises(FileNotFoundError, match="missing"):
-        pa.load(tmp_path / "missing")
-    with pytest.raises(FileNotFoundError, match="folder"):
-        pa.save(certificates["gram"], tmp_path / "missing" / "certificate")
-
-
-# The verbs --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def verbs(run):
-    """``run`` beside some data."""
-    np.savez("gaussian.npz", X=GAUSSIAN, Y=GAUSSIAN[:, -1])
+def test_the_verb_takes_lengths_and_sums_and_its_exit_code_is_the_verdict(run):
+    """Other options and misuse: in the tests of the verbs."""
+    pa.save(pa.data.random_layer(4), "layer.safetensors")
+    X = SYMBOLS.astype(float)
+    np.savez("words.npz", X=X, Y=pa.load("layer.safetensors")(X))
     np.save("boolean.npy", BOOLEAN)
-    np.savez("steep.npz", X=GAUSSIAN @ [[1, 0, 1], [0, 1, 0], [0, 0, 1e-6]])
-    return run
-
-
-def test_verdicts_are_exit_codes_and_options_those_of_the_library(verbs):
-    for arguments, code, options in (
-        (["gaussian.npz"], 0, {}),
-        (["boolean.npy"], 3, {}),
-        (["steep.npz"], 4, {}),
-        (["boolean.npy", "--domain", "boolean"], 0, {"domain": "boolean"}),
-        (["boolean.npy", "--domain", "boolean", "--lengths", "4"], 0,
-         {"domain": pa.domains.Boolean(4)}),
-        (["boolean.npy", "--domain", "boolean", "--lengths", "2:9"], 0,
-         {"domain": pa.domains.Boolean((2, 9))}),
-        (["boolean.npy", "--domain", "boolean", "--lengths", "2:"], 0,
-         {"domain": pa.domains.Boolean((2, None))}),
-        (["boolean.npy", "--mode", "causal", "--bias"], 3, {"mode": "causal", "bias": True}),
-        (["boolean.npy", "--method", "float"], 3, {"method": "float"}),
-    ):  # fmt: skip
-        result = verbs("certify", *arguments, "--json", "--save", "c.json")
-        assert result.exit_code == code, result.output
-        found = pa.load("c.json")
-        assert json.loads(result.stdout)["verdict"] == found.verdict
-        if arguments[0] != "steep.npz":
-            X = GAUSSIAN if arguments[0] == "gaussian.npz" else BOOLEAN
-            expected = pa.certify(X, **options)
-            assert (found.sentence, found.domain) == (expected.sentence, expected.domain)
-        shown = verbs("show", "c.json")
-        assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, found.sentence)
-
-
-def test_a_witness_and_what_to_collect_are_printed(verbs):
-    found = json.loads(verbs("certify", "boolean.npy", "--witness", "--next", "--json").stdout)
-    witness, more = found["witness"], found["next_data"]
-    assert np.abs(np.subtract(witness["output_a"], witness["output_b"])).max() > 0.5
-    assert witness["training_disagreement"] < 1e-10
-    assert more["complete"]
-    assert pa.certify([*BOOLEAN, *map(np.array, more["sequences"])]).identifiable
-    text = verbs("certify", "boolean.npy", "--witness", "--next").stdout
-    assert "Two layers" in text
-    assert "sequences to collect" in text
-    nothing = verbs("certify", "gaussian.npz", "--witness", "--next").stdout
-    assert "Two layers" not in nothing
-
-
-def test_certificates_are_checked_and_sums_certified(verbs, tmp_path):
-    verbs("certify", "boolean.npy", "--domain", "boolean", "--save", "good.json")
-    good = verbs("certify", "boolean.npy", "--certificate", "good.json", "--json")
-    assert (good.exit_code, json.loads(good.stdout)["verified"]) == (0, True)
-    other = verbs("certify", "gaussian.npz", "--check", "good.json", "--json")
-    assert (other.exit_code, json.loads(other.stdout)["verified"]) == (1, False)
-    document = json.loads((tmp_path / "good.json").read_text())
-    written(document | {"rank": 11}, tmp_path / "lie.json")
-    lie = verbs("certify", "boolean.npy", "--check", "lie.json", "--json")
-    assert lie.exit_code == 1
-    assert any("11" in reason for reason in json.loads(lie.stdout)["objections"])
-    for make, name in ((pa.Moments, "moments"), (pa.TriangularFactor, "factor")):
-        make(3).update(GAUSSIAN).save(f"{name}.safetensors")
-        found = json.loads(verbs("certify", f"{name}.safetensors", "--json").stdout)
-        assert found["rank"] == 18
-
-
-def test_mistakes_are_one_clear_line(verbs):
+    np.save("steep.npy", GAUSSIAN @ [[1, 0, 1], [0, 1, 0], [0, 0, 1e-6]])
     pa.Moments(3).update(GAUSSIAN).save("moments.safetensors")
-    pa.save(pa.data.random_layer(3), "layer.safetensors")
-    for arguments, word in (
-        (["missing.npz"], "missing"), (["gaussian.npz", "--domain", "boolean"], "domain"),
-        (["gaussian.npz", "--lengths", "0"], "lengths"),
-        (["gaussian.npz", "--lengths", "5:"], "tokens"),
-        (["gaussian.npz", "--save", "gone/c.json"], "gone"),
-        (["gaussian.npz", "--check", "gone.json"], "gone"),
-        (["gaussian.npz", "--check", "c.json", "--bias", "--next"], "--bias, --next"),
-        (["moments.safetensors", "--bias"], "--bias"),
-        (["moments.safetensors", "--method", "exact"], "sequences"),
-        (["layer.safetensors"], "LinearAttention"),
+    for arguments, code in (
+        ("certify steep.npy", 4), ("certify moments.safetensors", 0),
+        ("certify boolean.npy --domain boolean --lengths 4", 0),
+        ("certify boolean.npy --domain boolean --lengths 5:", 1),
+        ("certify boolean.npy --domain boolean --lengths 2:9 --save c.json", 0),
+        ("audit layer.safetensors words.npz", 3),
+        ("audit layer.safetensors words.npz --domain one_hot", 0),
     ):  # fmt: skip
-        result = verbs("certify", *arguments)
-        assert (result.exit_code, result.stdout) == (1, ""), arguments
-        assert len(result.stderr.strip().splitlines()) == 1
-        assert word in result.stderr
-    for arguments in (["gaussian.npz", "--lengths", "two"], ["gaussian.npz", "--domain", "x"], []):
-        assert verbs("certify", *arguments).exit_code == 2
-
-
-def test_the_exit_code_of_an_audit_is_the_verdict(verbs):
-    task = pa.data.planted(200, 6, 3, n_heads=1, mode="last", noise=0.1, random_state=0)
-    pa.save(task.layer, "layer.safetensors")
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    np.savez("few.npz", X=task.X[:10], Y=task.Y[:10])
-    words = np.eye(3)[np.random.default_rng(0).integers(3, size=(80, 4))]
-    np.savez("words.npz", X=words, Y=task.layer(words))
-    expected = pa.audit(task.layer, task.X, task.Y)
-    result = verbs("audit", "layer.safetensors", "data.npz", "--json")
-    found = json.loads(result.stdout)
-    for name in ("risk", "optimal_risk", "gap", "distance"):
-        assert found[name] == getattr(expected, name)
-    assert found["implied_distance"] >= found["distance"]
-    codes = [(["data.npz"], 0), (["few.npz"], 3), (["words.npz"], 3),
-             (["words.npz", "--domain", "one_hot"], 0)]  # fmt: skip
-    for arguments, code in codes:
-        assert verbs("audit", "layer.safetensors", *arguments).exit_code == code
-    verbs("certify", "data.npz", "--save", "c.json")
-    pa.save(pa.data.random_layer(2), "narrow.safetensors")
-    for name, word in (
-        ("c.json", "Certificate"),
-        ("missing", "missing"),
-        ("narrow.safetensors", "2"),
-    ):
-        refused = verbs("audit", name, "data.npz")
-        assert (refused.exit_code, word in refused.stderr) == (1, True)
-    assert issubclass(FileFormatError, PolyattnError)
+        assert run(*arguments.split()).exit_code == code, arguments
+    assert pa.load("c.json").domain == pa.domains.Boolean((2, 9))

@@ -24,7 +24,6 @@ from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as ranks
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
-from polyattn.certify.minimiser import minimise
 from polyattn.certify.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
 from polyattn.certify.verified import spectrum, triangular
@@ -61,7 +60,7 @@ def flat(monkeypatch):
 # Floating point: wrong factors and directions prove nothing -------------------------------------
 
 
-@pytest.mark.parametrize("spoil", [0.99, 1.01, 1e-3, 1e3])
+@pytest.mark.parametrize("spoil", [0.99, 1.01])
 def test_a_wrong_cholesky_factor_proves_nothing(generic, flat, monkeypatch, spoil):
     true = gram_proofs.lapack.dpotrf
     assert gram_proofs.prove_definite(generic.gram) is not None
@@ -86,10 +85,8 @@ def test_any_preconditioner_is_allowed_and_a_bad_one_proves_nothing(generic, mon
     assert 0.0 < proof.rounding < 1000.0 * condition * oracle.EPS
     assert 1.0 - proof.rounding - 1e-12 < proof.least < 1.0
     true = triangular.lapack.dtrtri
-    for spoil in (1.5, 0.3):
-        wrong = lambda factor, spoil=spoil: (true(factor)[0] * spoil, 0)  # noqa: E731
-        monkeypatch.setattr(triangular.lapack, "dtrtri", wrong)
-        assert triangular.prove_independent(rows, space, triangle) is None
+    monkeypatch.setattr(triangular.lapack, "dtrtri", lambda factor: (true(factor)[0] * 1.5, 0))
+    assert triangular.prove_independent(rows, space, triangle) is None
 
 
 def test_an_unseen_direction_must_be_within_rounding(flat):
@@ -122,24 +119,18 @@ def test_movements_are_derivatives():
     assert moved[0] == pytest.approx(np.sum(np.abs(slopes * x)), rel=1e-6)
 
 
+def test_sums_near_the_smallest_numbers_prove_nothing():
+    for power, proves in ((2.0**-950, True), (2.0**-970, False)):
+        powers = np.array([1.0, power])
+        gram = Gram(np.diag(powers), powers, n_roundings=4, feature_depth=6, total_weight=4.0)
+        assert (gram_proofs.prove_definite(gram) is not None) == proves
+
+
 def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
     proof = gram_proofs.prove_definite(generic.gram, shift=1e-3)
     left = np.linalg.eigvalsh(generic.gram.scaled(proof.scale) - proof.factor.T @ proof.factor)[0]
     assert 0 < proof.margin <= left <= 1e-3 * (1 + 1e-9)
     assert gram_proofs.prove_definite(generic.gram, shift=2.0) is None
-
-
-def test_sums_near_the_smallest_numbers_prove_nothing():
-    """Below 2^-960 products come near the smallest numbers there are."""
-    for power, proves in ((2.0**-950, True), (2.0**-970, False)):
-        powers = np.array([1.0, power])
-        gram = Gram(np.diag(powers), powers, n_roundings=4, feature_depth=6, total_weight=4.0)
-        assert (gram_proofs.prove_definite(gram) is not None) == proves
-    powers = np.full(3, 2.0**-950)
-    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
-    assert gram.keeps_digits
-    assert not replace(gram, largest=2.0**40).keeps_digits
-    assert not replace(gram, n_roundings=2**60).keeps_digits
 
 
 # Floating point: bounds of rounding -------------------------------------------------------------
@@ -149,13 +140,10 @@ def test_errors_of_many_operations():
     """k u / (1 - k u), and nothing is known from k u = 1/2 on; each further operation counts."""
     for operations, error in ((2**51, 1 / 3), (2**50, 1 / 7), (2**52, np.inf)):
         assert gamma(operations) == pytest.approx(error, rel=1e-15)
-    for more, part in product(({"n_roundings": 101}, {"feature_depth": 15}), (0, 1)):
-        powers, magnitudes = np.full(3, 1.0 - part), np.full(3, 1.0 * part)
-        gram = Gram(np.diag(powers), magnitudes, 100, 14, total_weight=100.0)
-        before, after = gram.error(np.ones(3)), replace(gram, **more).error(np.ones(3))
-        assert after > before if part == 0 or "feature_depth" in more else after == before
     powers = np.array([1.0, 2.0, 0.5])
     gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
+    for further in ({"n_roundings": 101}, {"feature_depth": 15}):
+        assert replace(gram, **further).error(np.ones(3)) > gram.error(np.ones(3))
     more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
     assert more == pytest.approx(2.0 * gamma(32 * 3 * 4 * 2 * 101) * 3.5, rel=1e-5)
 
@@ -192,7 +180,7 @@ def as_objects(matrix):
 
 SLANTED = np.array([[0.1, 0.3], [0.1, 0.7], [-0.1, 0.2]])
 ERRING = {
-    "plain": {}, "coordinates": {"key": [0], "value": [1]},
+    "coordinates": {"key": [0], "value": [1]},
     "decays": {"mode": "causal", "key": [0], "value": [1], "query": [0, 2], "decay": [0.3, 0.9]},
     "window": {"mode": "causal", "key": [0], "value": [1], "window": 2, "decay": 0.7,
                "include_query": False},
@@ -222,10 +210,8 @@ def test_errors_of_features_and_of_their_sums_are_within_their_bounds(name):
         # The features themselves.
         rows = Rows.build(X, None, form)
         space, power = FeatureSpace.whole(rows.layout), Fraction(8) ** (rows.token_exponent or 0)
-        bound, pieces = (
-            gamma(feature_depth(rows.layout, longest(rows))),
-            list(row_pieces(rows, space)),
-        )
+        bound = gamma(feature_depth(rows.layout, longest(rows)))
+        pieces = list(row_pieces(rows, space))
         phi = np.concatenate([piece.features(space) for piece in pieces], axis=1)
         sizes = np.concatenate([piece.magnitudes(space) for piece in pieces], axis=1)
         errors = np.abs(phi * np.array([power]) - psi.T).astype(float)
@@ -238,8 +224,7 @@ def test_magnitudes_are_sums_of_absolute_values(kind):
     rng = np.random.default_rng(15)
     X = rng.standard_normal((9, 4, 3)) * 2.0 ** np.array([60, 61, 62] * 3)[:, None, None]
     weights = rng.uniform(0.5, 2.0, 9)
-    for name in ("coordinates", "decays", "window", "full", "matrix"):
-        fields = ERRING[name]
+    for fields in ERRING.values():
         sums = kind(3, form=pa.Form(**fields)).update(X[:4], sample_weight=weights[:4])
         sums = sums + kind(3, form=pa.Form(**fields)).update(X[4:], sample_weight=weights[4:])
         plain = {key: np.abs(v) if isinstance(v, np.ndarray) else v for key, v in fields.items()}
@@ -250,20 +235,9 @@ def test_magnitudes_are_sums_of_absolute_values(kind):
         assert np.all(np.isfinite(sums.scaled_magnitudes()))
 
 
-def test_magnitudes_on_a_domain_are_those_of_its_sums():
-    X = np.random.default_rng(2).choice([-1.0, 1.0], (90, 4, 3))
-    rows, sums = Rows.build(X, None, pa.Form()), pa.Moments(3).update(X)
-    space = pa.domains.Boolean().space(rows.layout)
-    of_rows, of_sums = gram_of(rows, space), gram_of(sums, space)
-    size = 64.0 ** (sums.token_exponent - (rows.token_exponent or 0))
-    np.testing.assert_allclose(of_rows.magnitudes, size * of_sums.magnitudes, rtol=1e-12)
-    np.testing.assert_allclose(of_rows.matrix, size * of_sums.matrix, rtol=1e-12)
-
-
 def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch):
-    rng = np.random.default_rng(0)
-    orthonormal, _ = np.linalg.qr(rng.standard_normal((60, 60)))
     monkeypatch.setattr(spectrum, "DENSE_SIZE", 20)
+    orthonormal, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))
     for sign in (1, -1):
         values = np.geomspace(1e-6, 2.0, 60)
         values[0] *= sign
@@ -275,76 +249,51 @@ def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch):
 # Exact arithmetic -------------------------------------------------------------------------------
 
 
-def rows_of(X, mode="last", bias=False):
-    layout = Layout.plain(X[0].shape[1], mode, bias)
+def rows_of(X):
+    layout = Layout.plain(X[0].shape[1], "last", False)
     return FeatureRows(as_batch(X, keep_integers=True), np.arange(layout.n_features), layout)
 
 
 def unseen_by(rows, vector):
     """Whether psi . v = 0 for every row, by python-flint."""
-    form = {"mode": rows.mode, "bias": rows.layout.form.bias}
-    psi = oracle.exact_design(list(rows.batch), form)
+    psi = oracle.exact_design(list(rows.batch), {})
     return (psi * oracle.fmpq_mat([[oracle.fmpq(entry)] for entry in vector])).rank() == 0
 
 
-@pytest.mark.parametrize("kind", ["Boolean", "units", "uint64", "float", "large"])
-def test_a_vector_off_by_one_is_refused(kind):
+def test_a_vector_off_by_one_is_refused():
     rng = np.random.default_rng(15)
-    X = {
-        "Boolean": rng.choice([-1.0, 1.0], (4, 3, 2)),
-        "units": rng.integers(-8, 9, (4, 3, 2)) / 4.0 * [1.0, 2.0**32],
-        "uint64": rng.integers(0, 2**64, (4, 3, 2), dtype=np.uint64) | np.uint64(1),
-        "float": rng.standard_normal((4, 3, 2)),
-        "large": 1e150 * rng.integers(-3, 4, (4, 3, 2)),
-    }[kind]
-    rows = rows_of(X)
-    vector = ranks.null_vector(rows, ranks.exact_rank(rows))
-    wrong = [[v + (i == place) for i, v in enumerate(vector)] for place in range(6)]
-    assert unseen_by(rows, vector)
-    assert gcd(*vector) == 1
-    assert integers.annihilated(rows, [vector, *wrong]).tolist() == [True] + [False] * 6
-
-
-def test_both_checks_of_vectors_agree_in_portions_of_any_size(monkeypatch):
-    rows = rows_of(np.random.default_rng(16).integers(-5, 6, (4, 3, 2)), bias=True)
-    vectors = ranks.null_space(rows, ranks.exact_rank(rows))
-    long = [[7**200 * v for v in vector] for vector in vectors]
-    wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in long]
-    every = [*vectors, *long, *wrong]
-    expected = [unseen_by(rows, vector) for vector in every]
-    assert expected == [True] * (2 * len(vectors)) + [False] * len(wrong)
-    assert integers._by_limbs(rows, every).tolist() == expected
-    assert integers._by_primes(rows, every).tolist() == expected
-    for numbers in (1, 100):
-        monkeypatch.setattr(integers, "VECTOR_NUMBERS", numbers)
-        assert integers.annihilated(rows, every).tolist() == expected
+    for X in (
+        rng.choice([-1.0, 1.0], (4, 3, 2)), rng.integers(-8, 9, (4, 3, 2)) / 4.0 * [1.0, 2.0**32],
+        rng.integers(0, 2**64, (4, 3, 2), dtype=np.uint64) | np.uint64(1),
+        rng.standard_normal((4, 3, 2)), 1e150 * rng.integers(-3, 4, (4, 3, 2)),
+        *(rng.integers(-(2**bits), 2**bits, (4, 3, 2)) for bits in (8, 12, 14)),
+    ):  # fmt: skip
+        rows = rows_of(X)
+        vector = ranks.null_vector(rows, ranks.exact_rank(rows))
+        wrong = [
+            [v + step * (i == place) for i, v in enumerate(vector)]
+            for step, place in product((1, -1, 2**8, -(2**64), PRIME), range(6))
+        ]
+        long = [7**200 * v for v in vector]
+        assert unseen_by(rows, vector)
+        assert gcd(*vector) == 1
+        for check in (integers.annihilated, integers._by_primes):
+            assert check(rows, [vector, long, *wrong]).tolist() == [True, True] + [False] * 30
 
 
 def test_limbs_are_used_while_their_sums_are_exact(monkeypatch):
     """Products of features, limbs of 8 bits and all columns have to stay below 2^53."""
     used = []
-    for name in ("_by_limbs", "_by_primes"):
-        true = getattr(integers, name)
-        spy = lambda *given, name=name, true=true: used.append(name) or true(*given)  # noqa: E731
-        monkeypatch.setattr(integers, name, spy)
+    monkeypatch.setattr(integers, "_by_limbs", lambda *_: used.append(1) or [True])
+    monkeypatch.setattr(integers, "_by_primes", lambda *_: used.append(0) or [True])
     for bits in range(2, 18):
         tokens = np.random.default_rng(bits).integers(-(2**bits) + 1, 2**bits, (9, 2, 3))
         tokens[0, 0] = [2**bits - 1, 1, 3]
         integers.annihilated(rows_of(tokens), [[1] * 18])
         largest = np.abs(oracle.design(tokens.astype(float), {})).max()
         # The bound is a few bits above the largest product: what it lets pass is exact.
-        assert largest * 255 * 18 < 2**53 or used[-1] == "_by_primes"
-        assert used[-1] == "_by_limbs" or largest * 255 * 18 * 2**8 > 2**53
-
-
-def test_no_power_of_two_and_no_multiple_of_a_prime_is_taken_for_zero():
-    one = rows_of(np.ones((1, 2, 1)))  # psi = 2
-    vectors = [[sign * 2**power] for power in (7, 8, 15, 16, 31, 63, 64) for sign in (1, -1)]
-    assert not integers.annihilated(one, vectors).any()
-    rows = rows_of(np.random.default_rng(17).integers(1, 4, (9, 2, 2)))
-    huge = [[PRIME * (i == 0) for i in range(6)]]
-    assert not integers.annihilated(rows, huge)[0]
-    assert not integers._by_primes(rows, huge)[0]
+        assert largest * 255 * 18 < 2**53 or not used[-1]
+        assert used[-1] or largest * 255 * 18 * 2**8 > 2**53
 
 
 def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
@@ -355,21 +304,6 @@ def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
         assert unlucky.rank == rank or (rank is None and unlucky.rank < 6)
         assert ranks.null_vector(rows, unlucky) is None
         assert ranks.exact_rank(rows).rank == 6
-    # Rank 6 that looks like 5 to the prime: what is lifted solves five rows, and not the others.
-    rows = rows_of(tokens)
-    five = ranks.ExactRank(6, PRIME)
-    five.independent = ranks.exact_rank(rows).independent[:5]
-    found = np.concatenate([block.features() for block in rows.summaries(PRIME)])
-    five.absorb(found[five.independent])
-    assert five.rank == 5
-    assert ranks.null_vector(rows, five) is None
-    assert ranks.null_space(rows, five) is None
-    # Entries that vanish modulo the prime.
-    rows = rows_of(np.random.default_rng(22).integers(-9, 10, (10, 3, 3)))
-    for n_zeros in (1, 7):
-        known = ranks.exact_rank(rows)
-        known.coefficients[:n_zeros, 0] = 0.0
-        assert unseen_by(rows, ranks.null_vector(rows, known))
     rows = rows_of(np.random.default_rng(18).choice([-1, 1], (50, 3, 2)))
     known, true = ranks.exact_rank(rows), integers.reconstruct
 
@@ -388,10 +322,8 @@ def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
 
 
 def test_residues_are_centred_and_their_products_exact():
-    limit = 2**53 - 2**22
     halves = [q * PRIME + PRIME // 2 + k for q in (0, 1, 2**30) for k in (-1, 0, 1, 2)]
-    edges = [limit // PRIME * PRIME + k for k in (-1, 0, 1)]
-    values = [s * v for v in (*edges, *halves, 0, limit) for s in (1, -1)]
+    values = [s * v for v in (*halves, 0, 2**53 - 2**22) for s in (1, -1)]
     centred = np.array([values], dtype=float)
     centre(centred, PRIME)
     assert np.abs(centred).max() <= PRIME // 2 + 2
@@ -399,13 +331,9 @@ def test_residues_are_centred_and_their_products_exact():
     rng = np.random.default_rng(9)
     left = rng.choice([-1.0, 1.0], (3, 5000)) * (PRIME // 2 + 2)
     expected = left.astype(object) @ np.abs(left).T.astype(object) % PRIME
-    np.testing.assert_array_equal(
-        multiply(left, np.abs(left).T, PRIME) % PRIME, expected.astype(float)
-    )
+    assert np.all(multiply(left, np.abs(left).T, PRIME) % PRIME == expected)
     matrix = rng.integers(-9, 10, (70, 70)).astype(float)
     np.testing.assert_array_equal(multiply(inverse(matrix, PRIME), matrix, PRIME), np.eye(70))
-    matrix[:, 0] = 0
-    assert inverse(matrix, PRIME) is None
 
 
 def test_primes_are_primes():
@@ -413,16 +341,12 @@ def test_primes_are_primes():
     assert some == sorted(set(some), reverse=True)
     assert some[0] < LARGEST
     assert all(all(prime % k for k in range(2, 2048)) for prime in some)
-    small = [n for n in range(200) if checked.is_prime(n)]
-    assert small == [n for n in range(3, 200) if all(n % k for k in range(2, n))]
+    assert [n for n in range(26) if checked.is_prime(n)] == [3, 5, 7, 11, 13, 17, 19, 23]
     assert checked.is_prime(checked.LARGEST_PRIME)
     assert not checked.is_prime(2**31 - 1)
-    drawn = {checked.random_prime(np.random.default_rng(i), 4194319) for i in range(20)}
-    assert len(drawn) == 20
-    assert min(drawn) > 1 << 22
 
 
-@pytest.mark.parametrize("shape", [(300, 70), (70, 150), (130, 130)])
+@pytest.mark.parametrize("shape", [(300, 70), (70, 150)])
 def test_echelons_of_both_know_ranks_null_vectors_and_spans(shape):
     rng = np.random.default_rng(10)
     for rank, density in product((1, 40, 64), (0.02, 1.0)):
@@ -469,22 +393,20 @@ def test_fractions_come_back(fractions):
     found = integers.reconstruct(residues, modulus)
     scale = next((Fraction(i) / f for i, f in zip(found, fractions, strict=True) if f), 1)
     assert found == [scale * f for f in fractions]
-    noise = np.random.default_rng(13).integers(0, PRIME, 9).tolist()
-    assert integers.reconstruct([1, *noise], PRIME) is None  # long ones are not guessed
 
 
 # The minimiser that audits compare with ---------------------------------------------------------
+# The minimiser that audits compare with: what small data never need -----------------------------
 
 
-@pytest.mark.parametrize("mode", oracle.MODES)
 @pytest.mark.parametrize("kind", oracle.KINDS)
-def test_the_minimiser_is_the_planted_one_from_every_source(kind, mode, monkeypatch):
-    known = oracle.planted(kind, {"mode": mode})
-    rows = Rows.build(known.X, known.Y, pa.Form(mode))
+def test_the_minimiser_is_the_planted_one_from_every_source(kind, monkeypatch):
+    known = oracle.planted(kind, {"mode": "causal"})
+    rows = Rows.build(known.X, known.Y, pa.Form("causal"))
     monkeypatch.setattr(minimiser, "FACTORED_NUMBERS", 0)
     for found, squared in [
-        (minimise(rows), False), (minimise(pa.TriangularFactor.of(rows)), False),
-        (minimise(pa.Moments.of(rows)), True), (minimiser._from_kernel(rows), True),
+        (minimiser.minimise(rows), False), (minimiser.minimise(pa.Moments.of(rows)), True),
+        (minimiser._from_kernel(rows), True),
     ]:  # fmt: skip
         assert found.rank == known.rank
         assert oracle.relative_error(found.coef, known.coef) < known.tolerance(squared)
