@@ -30,12 +30,11 @@ def theta_of(result, form=None, width=None):
     return oracle.features_of(result.coef, form or {}) * np.sqrt(sizes)[:, None]
 
 
-def rival(phi, labels, ridge, **options):
+def rival(phi, labels, ridge):
     """scikit-learn's minimiser, (p, e)."""
     model = LogisticRegression(
-        C=1 / (2 * ridge), fit_intercept=False, tol=1e-12, max_iter=5000,
-        **({"solver": "newton-cholesky"} | options),
-    )  # fmt: skip
+        C=1 / (2 * ridge), fit_intercept=False, tol=1e-12, max_iter=5000, solver="newton-cholesky"
+    )
     return model.fit(phi, labels).coef_.T
 
 
@@ -58,9 +57,6 @@ def test_the_minimiser_is_that_of_newton_with_all_matrices(mode, n_classes):
         assert result.risk * by_row.sum() + penalty == pytest.approx(best, rel=1e-12)
         assert (result.outcome.name, result.outcome.ok) == ("regularised", True)
         assert 0 < result.objective_bound < 1e-9 * best
-        # What is not better than the shares of the classes is measured by them.
-        shares = np.bincount(codes, by_row) / by_row.sum()
-        assert result.baseline_risk == pytest.approx(-np.sum(shares * np.log(shares)))
 
 
 @given(
@@ -87,22 +83,14 @@ def test_the_excess_is_within_the_bound(n_classes, n_sequences, seed, ridge, wei
         assert drift <= 1e-12 * np.abs(theta_of(result)).max()
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_objective_is_that_of_scikit_learn(n_classes):
-    X, labels = class_task(600, 6, 4, n_classes)
-    phi, ones = design(X), np.ones(600)
-    result = fit(X, labels, ridge=0.7)
-    ours = oracle.log_loss(theta_of(result), phi, labels, ones, 0.7)
-    for solver in ("lbfgs", "newton-cholesky"):
-        best = oracle.log_loss(rival(phi, labels, 0.7, solver=solver), phi, labels, ones, 0.7)
-        assert best * (1 - 1e-9) <= ours <= best * (1 + 1e-13)
-    chances = np.array([oracle.chances(row) for row in phi @ theta_of(result)])
-    np.testing.assert_allclose(result.predict_proba(X), chances, atol=1e-12)
-    # Nearly separable data and a small ridge: curvatures change over many orders.
+def test_nearly_separable_data_and_a_small_ridge_have_the_minimiser_of_scikit_learn():
+    """Curvatures change over many orders."""
     X, labels = class_task(300, 5, 3, 2, signal=30.0)
     result = fit(X, labels, ridge=1e-5)
     np.testing.assert_allclose(theta_of(result), rival(design(X), labels, 1e-5), rtol=1e-5)
     assert result.outcome.ok
+    chances = np.array([oracle.chances(row) for row in design(X) @ theta_of(result)])
+    np.testing.assert_allclose(result.predict_proba(X), chances, atol=1e-12)
 
 
 FORMS = ("intercept", "skip-intercept", "decay", "coordinates", "others-full", "lags-3", "matrix")
@@ -167,9 +155,6 @@ def test_labels_of_several_outputs_are_fits_of_their_own():
     alone = [fit(X, Y[:, at], ridge=0.5) for at in (0, 1)]
     for at, one in enumerate(alone):
         np.testing.assert_allclose(both.coef[at], one.coef[0], rtol=1e-9)
-    outputs = both.predict(X)
-    losses = np.logaddexp(0, outputs) - Y * outputs
-    assert both.risk == pytest.approx(losses.sum(axis=1).mean(), rel=1e-12)
     # A label that is nowhere has a minimiser, too.
     phi = design(X)
     theta = (
@@ -211,7 +196,7 @@ def test_weights_and_ridge_of_any_size():
     assert "ridge" in result.outcome.sentence
 
 
-def test_weights_count_sequences_and_kinds_of_numbers_do_not_matter():
+def test_weights_count_sequences():
     X, labels = class_task(100, 5, 3, 2)
     counts = np.random.default_rng(0).integers(0, 3, len(X))
     copies = np.repeat(np.arange(len(X)), counts)
@@ -219,11 +204,6 @@ def test_weights_count_sequences_and_kinds_of_numbers_do_not_matter():
     other = fit(X[copies], labels[copies], ridge=0.1)
     np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
     assert one.risk == pytest.approx(other.risk)
-    X = X.astype(np.float32)
-    expected = fit(X.astype(float), labels, ridge=0.1).coef
-    for kind in (bool, np.int8, np.uint64, float):
-        for given_labels in (labels.astype(kind), labels[:, None].astype(kind)):
-            np.testing.assert_array_equal(fit(X, given_labels, ridge=0.1).coef, expected)
 
 
 # ------------------------------------------------------------------ without a ridge
@@ -275,9 +255,8 @@ def margins_of(phi, theta, labels):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize(("n_sequences", "signal"), [(15, 2.0), (300, 1e9)])
-def test_separable_data_are_called_separable(n_classes, n_sequences, signal):
-    X, labels = class_task(n_sequences, 5, 3, n_classes, signal=signal)
+def test_separable_data_are_called_separable(n_classes):
+    X, labels = class_task(300, 5, 3, n_classes, signal=1e9)
     result = fit(X, labels)
     assert (result.outcome.name, result.outcome.ok) == ("separable", False)
     assert "ridge" in result.outcome.next_step
@@ -302,19 +281,14 @@ def test_rows_that_say_nothing_do_not_hide_that_others_are_separable():
         assert fit(tokens, np.append(labels, 1 - labels[0])).outcome.name != "separable"
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_partly_separable_data_are_called_so(n_classes):
-    """One sequence with two labels, the others separable: their loss falls for ever."""
-    X, labels = class_task(20, 5, 4, n_classes)
-    tokens, codes = np.concatenate([X, X[:1]]), np.append(labels, (labels[0] + 1) % n_classes)
-    result = fit(tokens, codes)
-    assert not result.outcome.ok
-    if n_classes == 2:
-        # A third class can be left behind on the rows of two: not by rows alone.
-        assert result.outcome.name == "partly_separable"
-        assert "19" in result.outcome.sentence
-        assert result.optimal_risk == pytest.approx(2 * np.log(2) / 21, rel=1e-9)
-        assert 0 <= (result.risk - result.optimal_risk) * 21 <= result.objective_bound <= 1e-8
+def test_the_loss_of_partly_separable_data_falls_for_ever():
+    """One sequence with two labels, the others separable."""
+    X, labels = class_task(20, 5, 4, 2)
+    result = fit(np.concatenate([X, X[:1]]), np.append(labels, 1 - labels[0]))
+    assert (result.outcome.name, result.outcome.ok) == ("partly_separable", False)
+    assert "19" in result.outcome.sentence
+    assert result.optimal_risk == pytest.approx(2 * np.log(2) / 21, rel=1e-9)
+    assert 0 <= (result.risk - result.optimal_risk) * 21 <= result.objective_bound <= 1e-8
 
 
 def how_separable(phi, labels):
@@ -408,15 +382,12 @@ MISUSE = {
     "one class": ({"Y": np.zeros(40, int)}, "two classes"),
     "gap": ({"Y": np.arange(40) % 2 * 2}, "1 does not occur"),
     "indicators": ({"Y": np.eye(2)[np.arange(40) % 2]}, "argmax"),
-    "NaN": ({"Y": np.full(40, np.nan)}, "NaN"),
     "loss": ({"loss": "hinge"}, "loss"),
     "rule": ({"ridge": "loo"}, "ridge"),
     "grid": ({"ridge_grid": [1.0]}, "ridge_grid"),
     "heads": ({"n_heads": 1}, "n_heads"),
     "solver": ({"solver": "primal"}, "solver"),
     "decay": ({"form": pa.Form(decay="loo")}, "decay"),
-    "weights": ({"sample_weight": np.zeros(40)}, "sample_weight"),
-    "negative": ({"ridge": -1.0}, "ridge"),
     "sums": ({"X": None, "Y": None, "statistics": pa.Moments(2, 1)}, "statistics"),
 }
 

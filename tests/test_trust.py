@@ -11,7 +11,7 @@ from scipy.stats import f as f_distribution
 
 import oracle
 import polyattn as pa
-from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.errors import InvalidInput, OutOfRange
 
 
 def noisy(N=200, n=5, d=2, e=1, mode="last", seed=6):
@@ -82,7 +82,7 @@ def by_formula(X, Y, mode, weights, coef, confidence):
     return np.array([excess, risk, left.sum() - np.sum(fitted)]) / total, max(leverage)
 
 
-@pytest.mark.parametrize(("mode", "e"), [("last", 1), ("last", 2), ("causal", 1), ("causal", 2)])
+@pytest.mark.parametrize(("mode", "e"), [("last", 1), ("last", 2), ("causal", 2)])
 def test_bounds_are_those_of_fits_without_each_sequence(mode, e):
     X, Y = noisy(150, 4, 2, e, mode)
     weights = np.random.default_rng(1).integers(1, 4, 150).astype(float)
@@ -125,7 +125,6 @@ class Population:
             "normal": lambda: rng.standard_normal(shape),
             "Boolean": lambda: rng.choice([-1.0, 1.0], shape),
             "uniform": lambda: rng.uniform(-(3**0.5), 3**0.5, shape),
-            "Student 8": lambda: rng.standard_t(8, shape),
             "one-hot": lambda: np.eye(self.n_dims)[rng.integers(self.n_dims, size=shape[:2])],
             "1 % large": lambda: (
                 rng.standard_normal(shape) * np.where(rng.random((10_000, 1, 1)) < 0.01, 3.0, 1.0)
@@ -146,9 +145,7 @@ class Population:
         rng = np.random.default_rng(5)
         found = self.psi @ rng.standard_normal((self.n_features, self.n_outputs)) / self.n_tokens
         query = self.X[:, -1:] if self.mode == "last" else self.X
-        if self.target == "tanh":
-            found = found + 0.5 * np.tanh(self.X[:, :1, :1])
-        elif self.target == "even":
+        if self.target == "even":
             size = np.sum(query**2, axis=-1, keepdims=True)
             found = found + 0.5 * query[..., :1] * query[..., -1:] * size
         return found
@@ -208,14 +205,10 @@ P = Population
 CELLS = {
     "normal": (P(), 120, {}),
     "three dimensions": (P(n_dims=3, n_tokens=5), 180, {}),
-    "tanh": (P(n_dims=3, n_tokens=5, target="tanh"), 180, {}),
     "Boolean": (P("Boolean", 3, 5, "even", "none"), 120, {}),
     "even": (P(target="even", noise="none"), 240, {}),
-    "Student 8": (P("Student 8"), 240, {}),
-    "uniform": (P("uniform", target="tanh"), 80, {}),
     "one-hot": (P("one-hot", 4, 5), 160, {}),
     "heavy noise": (P(noise="Student 3"), 240, {}),
-    "shared noise": (P(noise="shared", n_outputs=3), 120, {}),
     "causal": (P(mode="causal", noise="shared"), 90, {}),
     # What a layer cannot express is the same each time: 40 measurements are no 40 sequences.
     "measured often": (P(target="even", noise="none"), 60, {"copies": 40}),
@@ -284,13 +277,11 @@ def test_nothing_is_promised_without_ground():
     exact = psi @ np.ones((6, 1))
     tails = np.random.default_rng(0).standard_t(1.2, 100)
     for data, condition in (
-        ((X[:1], Y[:1]), "number of different sequences"),
         ((X[:5], Y[:5]), "number of different sequences"),
         ((X[:8], Y[:8]), "effective number of sequences"),
         ((heavy, Y), "largest leverage of a sequence"),
         ((X, spiked), "effective number of sequences"),
         ((X, exact), "share of the squared error left out in the targets"),
-        ((X, 0 * exact), "share of the squared error left out in the targets"),
         ((X, np.column_stack([tails, 1e15 * exact[:, 0]])), "effective number of sequences"),
     ):
         found = pa.fit(*data).generalisation()
@@ -298,8 +289,6 @@ def test_nothing_is_promised_without_ground():
         assert np.isinf(found.excess_risk)
         assert np.isinf(found.risk)
         assert condition in {each.name for each in found.conditions if each.holds is False}
-        assert condition in found.sentence
-        assert found.to_dict()["excess_risk"] is None
     # Of 259,200 features no matrix is made to find out that few sequences are too few.
     wide = np.random.default_rng(0).standard_normal((4, 2, 80))
     assert not pa.fit(wide, Y[:4]).generalisation().promised
@@ -313,11 +302,9 @@ def test_more_confidence_and_the_risk_need_more():
     X, Y = noisy()
     found = [pa.fit(X, Y).generalisation(each) for each in (0.5, 0.9, 0.99, 1 - 1e-8)]
     assert all(each.promised for each in found)
-    assert [each.confidence for each in found] == [0.5, 0.9, 0.99, 1 - 1e-8]
     bounds = np.array([[each.excess_risk, each.risk] for each in found])
     assert np.all(np.diff(bounds, axis=0) > 0)
     assert np.all(bounds[:, 0] < bounds[:, 1])
-    assert all(str(each) in " ".join(str(found[0]).split()) for each in found[0].conditions)
     # Of some tails the excess can be promised, and the risk itself not.
     rng = np.random.default_rng(0)
     Y = Y + np.where(rng.random(Y.shape) < 0.02, 12.0, 0.0) * rng.standard_normal(Y.shape)
@@ -344,15 +331,11 @@ def test_copies_order_units_and_zero_weights_change_nothing():
     for other in (tripled, pa.fit(X[order], Y[order]), weighted):
         np.testing.assert_allclose(bounds(other), wanted, rtol=1e-9)
     np.testing.assert_allclose(bounds(pa.fit(1e40 * X, 1e60 * Y)), 1e120 * wanted, rtol=1e-9)
-    rng = np.random.default_rng(0)
-    ragged = [rng.standard_normal((n, 2)).astype(np.float32) for n in rng.integers(2, 7, 300)]
-    found = pa.fit(ragged, [rng.standard_normal((len(x), 1)) for x in ragged], "causal")
-    assert found.generalisation().promised
 
 
-@pytest.mark.parametrize("share", [0.5, 0.25])
-def test_other_targets_of_the_same_tokens_are_no_other_sequences(share):
+def test_other_targets_of_the_same_tokens_are_no_other_sequences():
     X, Y = noisy()
+    share = 0.25
     again = Y + np.random.default_rng(1).standard_normal(Y.shape)
     weights = np.repeat([share, 1 - share], len(X))
     both = pa.fit(np.concatenate([X, X]), np.concatenate([Y, again]), sample_weight=weights)
@@ -388,7 +371,6 @@ def test_misuse_of_generalisation_is_named():
     result = pa.fit(X, Y)
     classes = pa.fit(X, (Y[:, 0] > 0).astype(int), loss="logistic", ridge=1.0)
     for call, words in (
-        (lambda: result.generalisation(1.0), "confidence"),
         (lambda: result.generalisation(1 - 1e-16), "confidence"),
         (lambda: result.generalisation(0.95, Y=Y), "Y"),
         (lambda: result.generalisation(0.95, sample_weight=np.ones(200)), "sample_weight"),
@@ -398,8 +380,6 @@ def test_misuse_of_generalisation_is_named():
     ):
         with pytest.raises(InvalidInput, match=words):
             call()
-    with pytest.raises(InvalidType, match="confidence"):
-        result.generalisation("high")
     for changed in (X[0] + 1.0, np.nan):
         X[0] = changed
         with pytest.raises(InvalidInput, match="since"):
@@ -423,7 +403,7 @@ def squared(outputs, targets):
     return np.mean(np.sum((np.asarray(outputs) - targets) ** 2, axis=-1))
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.5, "gcv", "loo"])
+@pytest.mark.parametrize("ridge", [0.0, 0.5, "loo"])
 def test_every_point_is_the_fit_of_so_many_sequences(ridge):
     X, Y, test = curve_task()
     sizes = [5, 18, 60, 300]
@@ -443,7 +423,6 @@ def test_every_point_is_the_fit_of_so_many_sequences(ridge):
             assert train == pytest.approx(alone.risk, rel=1e-6, abs=1e-6 if loose else 1e-10)
     np.testing.assert_array_equal(curve.sizes, sizes)
     np.testing.assert_array_equal(curve.n_rows, sizes)
-    assert curve.target_power == pytest.approx(squared(0.0, test["Y_test"]))
 
 
 def test_nearly_equal_coordinates_are_fitted_as_by_fit():
@@ -467,26 +446,20 @@ def test_means_errors_and_the_peak():
     np.testing.assert_allclose(curve.test_error**2, over_repeats + np.diag(curve.test_covariance))
     spread = curve.train_risks.std(axis=0, ddof=1) / np.sqrt(8)
     np.testing.assert_allclose(curve.train_error, spread)
-    rows = curve.table()
-    assert [row["sizes"] for row in rows] == curve.sizes.tolist()
-    assert rows[-1]["test_risk"] == curve.test_risk[-1]
     # A quarter is held out, and the last size is all the rest.
     assert (curve.sizes[-1], curve.n_test, curve.n_repeats) == (450, 150, 8)
     # Far beyond the peak the excess over the noise is p/N of it, in training with another sign.
     noise = 2 * 0.3**2
     assert curve.test_risk[-1] == pytest.approx(noise * (1 + 18 / 450), rel=0.15)
     assert curve.train_risk[-1] == pytest.approx(noise * (1 - 18 / 450), rel=0.15)
-    again = pa.learning_curve(X, Y, n_repeats=8)
-    np.testing.assert_array_equal(again.test_risks, curve.test_risks)
 
 
 def test_modes_forms_and_contexts_have_curves():
-    for mode in ("causal", "full"):
-        task = pa.data.planted(60, (2, 5), 2, mode=mode, noise=0.1)
-        curve = pa.learning_curve(task.X, task.Y, [2, 10, 40], mode=mode, n_repeats=2)
-        assert np.all(curve.n_rows > 1.5 * curve.sizes)
-        assert curve.n_features == 6
-        assert curve.test_risk[-1] < 0.05
+    task = pa.data.planted(60, (2, 5), 2, mode="causal", noise=0.1)
+    curve = pa.learning_curve(task.X, task.Y, [2, 10, 40], mode="causal", n_repeats=2)
+    assert np.all(curve.n_rows > 1.5 * curve.sizes)
+    assert curve.n_features == 6
+    assert curve.test_risk[-1] < 0.05
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((80, 1, 2)), rng.standard_normal((80, 4, 3))
     Y = np.einsum("ni,nsj,nsk->n", X[:, 0, :1], Z[..., :1], Z[..., 1:2])[:, None]
@@ -564,7 +537,7 @@ def test_error_bars_count_the_sequences_held_out():
     # Of one sequence held out no spread is known, and that is said.
     alone = pa.learning_curve(X, Y, [50, 200], X_test=X[:1], Y_test=Y[:1])
     np.testing.assert_array_equal(alone.test_covariance, 0.0)
-    assert "one that is held out" in alone.outcome.sentence
+    assert "one sequence was held out" in alone.outcome.sentence
 
 
 @pytest.mark.slow
@@ -589,17 +562,13 @@ def test_misuse_of_learning_curves_is_named():
     for change, words in (
         ({"train_sizes": [5]}, "train_sizes"),
         ({"train_sizes": [5, 451]}, "450"),
-        ({"train_sizes": 7}, "train_sizes"),
         ({"train_sizes": [0, 5]}, "train_sizes"),
         ({"n_repeats": 1}, "n_repeats"),
         ({"X_test": fresh}, "Y_test"),
         ({"context_test": fresh}, "context_test"),
         ({"X": X[:3], "Y": Y[:3]}, "at least 3"),
-        ({"X": pa.scan(X, Y), "Y": Y}, "arrays"),
         ({"X_test": fresh[..., :2], "Y_test": test["Y_test"]}, "coordinates"),
         ({"X_test": fresh, "Y_test": test["Y_test"][:, :1]}, "Y"),
-        ({"ridge": -1.0}, "ridge"),
-        ({"mode": "first"}, "mode"),
     ):
         with pytest.raises(InvalidInput, match=words):
             pa.learning_curve(**({"X": X, "Y": Y} | change))
@@ -646,13 +615,6 @@ def test_sample_sizes_grow_as_the_theorem_says(over):
         {"bias": True}, {"n_context_dims": 5, "form": pa.Form(mode="full")},
     ):  # fmt: skip
         assert pa.sample_size(**usual | more) > pa.sample_size(**usual)
-    small = {"error": 1e-6, "over": over}
-    assert pa.sample_size(128, **small) / pa.sample_size(64, **small) == pytest.approx(16, rel=0.03)
-    assert pa.sample_size(8, noise=2.0, **small) == pytest.approx(
-        4 * pa.sample_size(8, **small), rel=2e-2
-    )
-    sizes = [pa.sample_size(16, confidence=1 - 10.0**-k, **small) for k in (2, 4, 8)]
-    assert sizes[2] - sizes[1] < 0.1 * sizes[0]
     for error, most in ((1.0, 30.0), (0.1, 6.0), (1e-5, 1.2), (1e-8, 1.04)):
         fitted, fresh = (pa.sample_size(4, error, over=each) for each in ("fitted", "fresh"))
         assert fitted < fresh < most * fitted
@@ -689,38 +651,11 @@ def test_the_promise_over_fresh_sequences_holds_and_that_for_fitted_ones_is_too_
     assert missed(pa.sample_size(3, 1.0, over="fitted"), 40) > 10
 
 
-@pytest.mark.parametrize(("leverage", "most", "least"), [(20.0, 20, 0), (1.0, 200, 40)])
-def test_rare_features_need_the_leverage_they_have(leverage, most, least):
-    """Tokens that are zero but for one in twenty: leverage 20 where they are not."""
-    noise, error, chance = 1e-3, 1e-2, 0.05
-    n_rows = pa.sample_size(1, error, 0.9, noise=noise, leverage=leverage)
-    rng, misses = np.random.default_rng(0), 0
-    for _ in range(200):
-        seen = rng.binomial(n_rows, chance)
-        # y = x^3 + noise: the fitted coefficient is off by noise / sqrt(seen), or not known at all.
-        away = 1.0 if seen == 0 else noise**2 / seen * rng.standard_normal() ** 2
-        misses += chance * away > error
-    assert least <= misses <= most
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"n_dims": 0}, "n_dims"),
-        ({"n_dims": 2.0}, "n_dims"),
-        ({"n_outputs": 0}, "n_outputs"),
-        ({"n_dims": 10**200}, "n_dims"),
-        ({"error": 0.0}, "error"),
-        ({"error": float("nan")}, "error"),
-        ({"error": 1e-308, "noise": 1e300}, "error"),
-        ({"confidence": 1.0}, "confidence"),
-        ({"confidence": 0.0}, "confidence"),
-        ({"noise": -1.0}, "noise"),
-        ({"over": "all"}, "over"),
-        ({"leverage": 0.5}, "leverage"),
-        ({"leverage": float("inf")}, "leverage"),
-    ],
-)
-def test_misuse_of_sample_sizes_is_named(options, word):
-    with pytest.raises(InvalidInput, match=word):
-        pa.sample_size(**{"n_dims": 2, "error": 0.1} | options)
+def test_misuse_of_sample_sizes_is_named():
+    for name, value in (
+        ("n_dims", 0), ("n_dims", 10**200), ("n_outputs", 0), ("error", 0.0),
+        ("confidence", 1.0), ("confidence", 0.0), ("noise", -1.0), ("over", "all"),
+        ("leverage", 0.5), ("leverage", float("inf")),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=name):
+            pa.sample_size(**{"n_dims": 2, "error": 0.1, name: value})

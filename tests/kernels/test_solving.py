@@ -1,6 +1,5 @@
 """Inner parts of the solution that no public call reaches closely enough; they die with them."""
 
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +13,6 @@ import oracle
 import polyattn as pa
 from oracle import EPS
 from polyattn.numerics import blas
-from polyattn.numerics.damping import Damping, Rest, damped_step
 from polyattn.numerics.parallel import map_pieces, n_workers, single_threaded_blas
 from polyattn.solve import (
     conjugate_gradients,
@@ -89,22 +87,6 @@ def test_cholesky_by_tiles(size):
     assert not blas.factor_lower(indefinite)
 
 
-def test_what_blas_would_misread_is_refused():
-    z = np.zeros
-    for call, arrays, words in (
-        (blas.add_product, (z((2, 3)), z((2, 4)), z((4, 3))), "shapes"),
-        (blas.add_square, (z((2, 3)), z((2, 4))), "shapes"),
-        (blas.subtract_product, (z((2, 3)), z((2, 4)), z((2, 3))), "shapes"),
-        (blas.subtract_square, (z((2, 3)), z((4, 2))), "shapes"),
-        (blas.divide_by_triangle, (z((2, 3)), z((3, 3))), "shapes"),
-        (blas.add_product, (z((2, 3)), z((4, 2)).T, z((3, 4))), "contiguous"),
-        (blas.add_square, (z((2, 2)), z((2, 4))[:, ::-1]), "contiguous"),
-        (blas.add_square, (z((2, 2)), z((2, 4), np.float32)), "float64"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            call(*arrays)
-
-
 # ------------------------------------------------------------------ threads
 
 
@@ -155,25 +137,6 @@ def test_pieces_within_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
         with pytest.raises(ValueError, match="first"):
             map_pieces(work, range(6))
         assert running == []
-
-
-# ------------------------------------------------------------------ damping
-
-
-def test_damping_moves_by_its_factor_within_its_limits():
-    damping = Damping(first=1.0, factor=10.0, least=1e-3, again=1e-2)
-    assert [damping.lowered(each) for each in (1.0, 1e-3)] == pytest.approx([0.1, 1e-3])
-    assert [damping.raised(each) for each in (1.0, 1e-6)] == pytest.approx([10.0, 1e-2])
-    rest = Rest(patience=2, gain=0.1)
-    losses = ([1.0], [1.0, 1.0], [1.0, 0.99, 0.98], [1.0, 0.99, 0.5])
-    assert [rest.reached(each) for each in losses] == [False, False, True, False]
-    root = matrix(5, 4)
-    hessian, gradient = root.T @ root, np.arange(4.0)
-    sizes, before = 0.1 * np.diag(hessian), hessian.copy()
-    step = damped_step(hessian, sizes, gradient)
-    np.testing.assert_allclose((hessian + np.diag(sizes)) @ step, gradient)
-    np.testing.assert_array_equal(hessian, before)
-    assert damped_step(-hessian, sizes, gradient) is None
 
 
 # ------------------------------------------------------------------ conjugate gradients
@@ -243,9 +206,7 @@ def test_the_stated_closeness_covers_the_excess(monkeypatch, reduction, ridge):
     X, Y = correlated()
     found, best = (pa.fit(X, Y, ridge=ridge, solver=name) for name in ("iterative", "direct"))
     excess, possible = objective(found, X, Y) - objective(best, X, Y), float(np.sum(Y**2))
-    stated = float(re.search(r"all but at most (\S+) of", str(found.outcome))[1])
-    assert 1e-14 < excess / (possible - objective(best, X, Y)) < stated < 1e5 * reduction**2
-    assert excess < found.objective_bound < 1e5 * reduction**2 * possible
+    assert 1e-14 * possible < excess < found.objective_bound < 1e5 * reduction**2 * possible
 
 
 def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
@@ -260,22 +221,6 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     result = pa.fit(X, Y, ridge=1.0, solver="iterative")
     assert (result.outcome.ok, result.solver) == (False, "iterative")
     assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
-    assert "2 passes" in str(result.outcome)
-
-
-@pytest.mark.parametrize(("n_sequences", "ridge"), [(60, 1e-4), (60, 1e-2), (400, 0.0)])
-def test_long_passes_end_sooner_and_what_is_left_is_said(monkeypatch, n_sequences, ridge):
-    monkeypatch.setattr(normal_equations, "LONG_PASS", 0)
-    monkeypatch.setattr(normal_equations, "LONG_REDUCTION", 1e-5)
-    rng = np.random.default_rng(0)
-    mixing = np.linalg.qr(rng.standard_normal((5, 5)))[0] * np.geomspace(1, 0.02, 5)
-    X, Y = (
-        rng.standard_normal((n_sequences, 6, 5)) @ mixing.T,
-        rng.standard_normal((n_sequences, 2)),
-    )
-    found, exact = (pa.fit(X, Y, ridge=ridge, solver=name) for name in ("iterative", "direct"))
-    stated = re.search(r"coefficients are off by (?:at most|about) (\S+) of", str(found.outcome))
-    assert oracle.relative_error(found.coef, exact.coef) < 1.5 * float(stated[1]) < 1
 
 
 # ------------------------------------------------------------------ leaving out
@@ -363,19 +308,14 @@ def test_rounding_of_the_gradient_is_bounded():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_derivatives_are_those_of_the_loss_and_third_ones_are_bounded(n_classes):
+def test_curvatures_are_those_of_the_loss_and_third_derivatives_are_bounded(n_classes):
     rng = np.random.default_rng(2)
     codes = rng.integers(0, n_classes, 200)
     loss = LogLoss(codes, np.ones(200), n_classes)
     outputs, move = 3 * rng.standard_normal((2, loss.n_outputs, 200))
     h, point = 1e-5, loss.at(outputs)
-    ahead, behind = loss.at(outputs + h * move), loss.at(outputs - h * move)
-    slope = (ahead.value - behind.value) / (2 * h)
-    assert slope == pytest.approx(np.sum(point.slopes * move), rel=1e-7)
-    curved = (ahead.slopes - behind.slopes) / (2 * h)
+    curved = (loss.at(outputs + h * move).slopes - loss.at(outputs - h * move).slopes) / (2 * h)
     np.testing.assert_allclose(point.curved(move), curved, atol=1e-6)
-    expected = [-np.log(oracle.chances(row)[k]) for row, k in zip(outputs.T, codes, strict=True)]
-    np.testing.assert_allclose(point.losses, expected, atol=1e-12)
 
     def second(t):
         return np.sum(move * loss.at(outputs + t * move).curved(move), axis=0)
