@@ -134,14 +134,8 @@ def test_coordinates_that_are_known_ahead_are_taken_from_the_future():
 # ------------------------------------------------------------------ how errors grow
 
 
-def test_growth_and_error_of_a_linear_map_are_known():
-    """x -> 1.1 x: errors grow by 1.1, and errors of every step add up."""
-    rng = np.random.default_rng(0)
-    x = [1.0]
-    for _ in range(399):
-        x.append(1.1 * x[-1] if abs(x[-1]) < 5.0 else x[-1] / 5.0)
-    X = np.array(x)[:, None] * (1.0 + 1e-3 * rng.standard_normal((400, 1)))
-    ahead = pa.forecast(linear(1.1), X, 8)
+def test_errors_of_a_linear_map_grow_by_its_factor():
+    ahead = pa.forecast(linear(1.1), circle(40)[:, :1], 8)
     np.testing.assert_allclose(ahead.growth[0], 1.1 ** np.arange(1, 9), rtol=1e-12)
     np.testing.assert_allclose(ahead.exponents, np.log(1.1), rtol=1e-10)
 
@@ -213,11 +207,6 @@ def test_units_and_the_order_of_sequences_do_not_matter():
     ):  # fmt: skip
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, factor * b, rtol=1e-10)
-    turn = [[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]]
-    for size in (1e-150, 1e150):
-        ahead = pa.forecast(linear(turn), size * circle(40), 10)
-        np.testing.assert_allclose(ahead.values, size * circle(50)[40:], atol=1e-9 * size)
-        assert ahead.outcome.ok
 
 
 def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
@@ -237,27 +226,22 @@ def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
     spread = X[:3].reshape(-1, 2).std(axis=0)
     expected = np.sqrt(result.risk / np.sum(spread**2))
     np.testing.assert_allclose(of_fit.one_step_error, expected, rtol=0.2)
-    assert of_fit.valid_steps is not None
 
 
 # ------------------------------------------------------------------ errors that grow along the way
 
 
-def growing(seed, n_tokens=500):
-    """A series that grows by a hundredth a step, with errors of a twentieth of it."""
-    noise = np.random.default_rng(seed).standard_normal(n_tokens)
-    return np.exp(0.01 * np.arange(n_tokens)) * (1.0 + 0.05 * noise)
-
-
 def test_errors_that_grow_along_the_series_are_extrapolated_and_doubted():
-    x = growing(0)[:, None]
+    """Growth by a hundredth a step, with errors of a twentieth of it."""
+    noise = np.random.default_rng(0).standard_normal((500, 1))
+    x = np.exp(0.01 * np.arange(500))[:, None] * (1.0 + 0.05 * noise)
     ahead = pa.forecast(x[:400], 60)
     actual = float(np.sqrt(np.mean(((ahead.values - x[400:460]) / x[:400].std()) ** 2)))
     assert 0.9 * actual < ahead.expected_error.max() < 2.0 * actual
     assert not ahead.outcome.ok
     assert ahead.doubt
     # Negative control.
-    ahead = pa.forecast(np.log(growing(0))[:400, None], 60)
+    ahead = pa.forecast(np.log(x)[:400], 60)
     assert ahead.outcome.ok
     assert not ahead.doubt
 
@@ -309,15 +293,6 @@ def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     assert np.isfinite(ahead.values).all()
     assert ahead.growth.max() <= 1e300
 
-    def root(tokens):
-        return np.sqrt(tokens) if np.all(tokens >= 0) else np.full_like(tokens, np.nan)
-
-    # Nor is a map that refuses a token.
-    form = pa.Form(mode="causal", window=1, key=root, skip=True)
-    layer = pa.LinearAttention([[0.0]], [[0.0]], form=form, skip=[[-1.0]], n_dims=1)
-    up = pa.forecast(layer, np.array([[[1.0]], [[2.0]]]), 3)
-    assert (up.n_done.tolist(), up.outcome.name) == ([1, 1], "diverged")
-
 
 def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
     X = np.random.default_rng(0).standard_normal((1, 4, 3))
@@ -344,28 +319,21 @@ def test_series_alone_are_fitted_and_continued():
     X = 5.0 + 3.0 * circle(120)
     ahead = pa.forecast(X, 30)
     np.testing.assert_allclose(ahead.values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
+    # Twelve tokens to a season, and a trend: farther back than products reach.
+    t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
+    seasons = (0.02 * t + season[t % 12])[:, None]
+    np.testing.assert_allclose(pa.forecast(seasons[:108], 24).values, seasons[108:], atol=0.02)
+    for dull in (np.ones((20, 1)), np.arange(6.0)[:, None], np.zeros((3, 2))):
+        expected = dull[-1] + np.arange(1, 5)[:, None] * (dull[-1] - dull[-2])
+        np.testing.assert_allclose(pa.forecast(dull, 4).values, expected, atol=0.3)
     many = pa.forecast([circle(n, first=n) for n in range(30, 36)], 10)
     assert many.values.shape == (6, 10, 2)
     np.testing.assert_allclose(many.values[-1], circle(45, first=35)[35:], atol=1e-3)
-    form = pa.Form(mode="causal", window=1, skip=True, intercept=True)
-    own = pa.forecast(circle(60), 20, form=form)
-    np.testing.assert_allclose(own.values, circle(80)[60:], atol=1e-3)
-    assert own.fit.form == form
     # Units and offsets do not matter.
     noisy = circle(80) + 0.01 * np.random.default_rng(1).standard_normal((80, 2))
     one, other = pa.forecast(noisy, 10), pa.forecast(noisy * [1e6, 1e-6] + [4e6, 0.0], 10)
     np.testing.assert_allclose((other.values - [4e6, 0]) / [1e6, 1e-6], one.values, atol=1e-5)
     np.testing.assert_allclose(other.growth, one.growth, rtol=1e-4)
-
-
-def test_dull_short_and_seasonal_series_go_on():
-    for X in (np.ones((20, 1)), np.arange(6.0)[:, None], np.zeros((3, 2))):
-        expected = X[-1] + np.arange(1, 5)[:, None] * (X[-1] - X[-2])
-        np.testing.assert_allclose(pa.forecast(X, 4).values, expected, atol=0.3)
-    # Twelve tokens to a season, and a trend: farther back than products reach.
-    t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
-    X = (0.02 * t + season[t % 12])[:, None]
-    np.testing.assert_allclose(pa.forecast(X[:108], 24).values, X[108:], atol=0.02)
 
 
 def test_forms_are_chosen_by_forecasts_and_not_by_one_step():
@@ -400,32 +368,26 @@ def test_misuse_is_named(turning):
     full = pa.data.random_layer(2, 2, mode="full")
     context = pa.data.random_layer(2, 2, form=pa.Form(mode="causal"), n_context_dims=2)
     narrow, wide = (pa.data.random_layer(2, n, mode="causal") for n in (1, 3))
-    ids = pa.SequenceBatch.from_ids(np.arange(20)[None].repeat(9, 0) % 5, 5)
     labels = np.arange(60) % 2
     logistic = pa.fit(np.random.default_rng(0).standard_normal((60, 3, 2)), labels, loss="logistic")
     classifier = pa.LinearAttentionClassifier().fit(circle(60).reshape(30, 2, 2), labels[:30])
     known = np.ones((3, 1))
     for arguments, options, words in (
         ((turning, X), {}, "steps"),
-        ((turning,), {"steps": 3}, "X"),
         ((turning, X, 0), {}, "steps"),
         ((X, X, 3), {}, "both"),
         ((full, X, 3), {}, "'full'"),
         ((context, X, 3), {}, "context"),
         ((wide, X, 3), {}, "has 3"),
-        ((turning, circle(5)[:, :1], 3), {}, "X must have tokens of 2"),
         ((turning, X, 3), {"future": X}, "leave it out"),
-        ((narrow, X, 3), {"future": X}, "future"),
         ((narrow, X, 3), {"future": np.nan * known}, "future"),
         ((narrow, X, 3), {"future": known, "predicted": [4]}, "predicted"),
         ((turning, X, 3), {"tolerance": -1.0}, "tolerance"),
         ((turning, X, 3), {"limit": np.nan}, "limit"),
         ((turning, X, 3), {"form": TURNING}, "form"),
         ((X, 3), {"form": pa.Form()}, "form"),
-        ((X, 3), {"future": X}, "future"),
         ((X[:, :2], 3), {}, "3 tokens"),
         ((logistic, X, 3), {}, "log-odds"),
-        ((pa.fit(ids, np.ones(9), solver="one_hot"), X, 3), {}, "symbols"),
         ((classifier, X, 3), {}, "classes"),
     ):
         with pytest.raises(InvalidInput, match=words):

@@ -160,11 +160,8 @@ def test_the_bound_is_in_the_units_of_the_targets_and_means_something():
     assert 0 < found.objective_bound < 1e-12 * (least + np.sum(problem.Y**2))
     larger = pa.fit(problem.X, problem.Y * 2.0**20, solver="iterative")
     assert larger.objective_bound == pytest.approx(found.objective_bound * 2.0**40)
-    # What is wrong is seen, and other solvers err by rounding alone.
+    # Negative control: what is wrong is seen.
     assert problem.excess(found.coef * (1 + 1e-4))[0] > 1e4 * (found.objective_bound + excess)
-    direct = problem.fit("direct")
-    assert direct.objective_bound is None
-    assert problem.excess(direct.coef)[0] < 1e-20 * least
 
 
 @pytest.mark.parametrize("seed", [143, 144, 186])
@@ -193,25 +190,6 @@ def test_sizes_of_tokens_along_unknown_directions_do_not_matter():
         assert (found.solver, found.outcome.ok) == ("iterative", ridge > 0)
         assert oracle.relative_error(found.predict(X), exact.predict(X)) < 1e-9
         assert oracle.relative_error(found.coef, exact.coef) < 1e-7, (n_rows, scale, ridge)
-
-
-@pytest.mark.parametrize("ridge", [0.0, 1e-3])
-def test_few_rows_of_many_features_have_the_smallest_norm(ridge):
-    """4,200 features: kernels of rows around a mean, of which some are zero or repeated."""
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 3, 20)) + 1.0, rng.standard_normal((60, 2))
-    fresh = rng.standard_normal((9, 3, 20)) + 1.0
-    X[:3], X[10:12], Y[10:12] = 0.0, X[12:14], Y[12:14]
-    grams = [np.einsum("nta,ntb->nab", each, each).reshape(len(each), -1) for each in (X, fresh)]
-    kernel, across = (
-        (gram @ grams[0].T) * (each[:, -1] @ X[:, -1].T)
-        for gram, each in zip(grams, (X, fresh), strict=True)
-    )
-    penalty = ridge * float(np.trace(kernel))
-    alpha = np.linalg.lstsq(kernel + penalty * np.eye(60), Y, rcond=1e-11)[0]
-    found = pa.fit(X, Y, solver="iterative", ridge=penalty)
-    assert oracle.relative_error(found.predict(fresh), across @ alpha) < 1e-7
-    assert np.all(found.predict(X)[:3] == 0.0)
 
 
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():
@@ -251,6 +229,3 @@ def test_directions_that_drown_in_rounding_cost_nothing():
         Y = pa.data.random_layer(4, 2, 2, "causal", 0)(X)
         found = pa.fit(X, Y, "causal", solver="iterative")
         assert found.risk < 1e-20 * np.mean(Y**2)
-
-
-# ------------------------------------------------------------------ laws

@@ -7,10 +7,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import joblib
 import numpy as np
 import pytest
-from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import polyattn as pa
@@ -57,6 +55,7 @@ RNG = np.random.default_rng(0)
 TALL = RNG.standard_normal((700, 4, 7)), RNG.standard_normal((700, 2))
 WIDE = RNG.standard_normal((200, 3, 12)), RNG.standard_normal((200, 2))
 SMALL = RNG.standard_normal((200, 4, 2)), RNG.standard_normal((200, 2))
+CHUNKS = pa.scan(*TALL, chunk_bytes=30_000)
 CLASSES = TALL[0][:, :, :4], RNG.integers(0, 3, 700)
 
 
@@ -75,27 +74,19 @@ def of_fit(data, **options):
     return result.coef, result.risk, result.predict(data[0][:50])
 
 
+def of_solution(source=None, **options):
+    result = pa.fit(source, **options)
+    return result.coef, result.risk
+
+
 def of_heads(heads):
     return heads.attn, heads.value
-
-
-def of_source(**options):
-    result = pa.fit(pa.scan(*TALL, chunk_bytes=30_000), **options)
-    return (result.coef,)
 
 
 def of_sums(d, mode):
     X = np.random.default_rng(d).standard_normal((1000, 3, d))
     sums = pa.Moments(d, 2, mode).update(X, X[:, -1, :2] if mode == "last" else X[..., :2])
     return sums.gram, sums.cross
-
-
-def of_triangle():
-    return of_solution(pa.fit(statistics=pa.TriangularFactor(7, 2).update(*TALL)))
-
-
-def of_solution(result):
-    return result.coef, result.risk
 
 
 def of_certificate():
@@ -122,10 +113,10 @@ CASES = {
     "explicit sums": lambda: of_sums(9, "last"),
     "paired sums": lambda: of_sums(12, "last"),
     "sums of all tokens": lambda: of_sums(6, "full"),
-    "triangular factor": of_triangle,
-    "chunks": of_source,
-    "chunks, left out": lambda: of_source(ridge="loo"),
-    "chunks, by iteration": lambda: of_source(solver="iterative", ridge=1e3),
+    "triangular factor": lambda: of_solution(statistics=pa.TriangularFactor(7, 2).update(*TALL)),
+    "chunks": lambda: of_solution(CHUNKS),
+    "chunks, left out": lambda: of_solution(CHUNKS, ridge="loo"),
+    "chunks, by iteration": lambda: of_solution(CHUNKS, solver="iterative", ridge=1e3),
     "certificate": of_certificate,
     "softmax": lambda: of_heads(pa.learn_softmax(SOFTMAX.X, SOFTMAX.Y, n_heads=1).layer),
 }
@@ -192,17 +183,3 @@ def test_a_forked_process_begins_anew(expected):
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
-def test_searches_of_scikit_learn(backend):
-    def search(n_jobs):
-        model = pa.LinearAttentionRegressor()
-        return GridSearchCV(model, {"ridge": [0.1, 1.0]}, cv=2, n_jobs=n_jobs).fit(*TALL)
-
-    alone = search(None)
-    with joblib.parallel_config(backend):
-        beside = search(2)
-    for name in ("mean_test_score", "std_test_score"):
-        np.testing.assert_array_equal(alone.cv_results_[name], beside.cv_results_[name])
-    np.testing.assert_array_equal(alone.best_estimator_.coef_, beside.best_estimator_.coef_)
