@@ -294,6 +294,13 @@ def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     assert ahead.growth.max() <= 1e300
 
 
+def test_growth_beyond_float64_is_followed_and_reported():
+    """1e60 a step for 9 steps, with tokens that stay where they are."""
+    ahead = pa.forecast(linear(1e60), np.zeros((5, 1)), 9)
+    np.testing.assert_allclose(np.log10(ahead.growth[0, :4]), 60.0 * np.arange(1, 5))
+    assert ahead.growth[0, -1] == 1e300
+
+
 def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
     X = np.random.default_rng(0).standard_normal((1, 4, 3))
     result = pa.fit(X[:, :-1], X[:, 1:], mode="causal")
