@@ -234,7 +234,8 @@ def test_nothing_is_promised_without_ground():
         assert condition in {each.name for each in found.conditions if each.holds is False}
     # Of 259,200 features no matrix is made to find out that few sequences are too few.
     wide = np.random.default_rng(0).standard_normal((4, 2, 80))
-    assert not pa.fit(wide, Y[:4]).generalisation().promised
+    few = pa.fit(wide, Y[:4])
+    assert not few.generalisation().promised
     # A decay that the data chose is no fixed form.
     chosen = pa.fit(X, Y, form=pa.Form(decay="loo")).generalisation()
     assert not chosen.promised
