@@ -113,12 +113,6 @@ def test_fits_layers_and_estimators_continue_alike(turning):
         np.testing.assert_allclose(ahead.values, truth, atol=1e-9)
         assert ahead.outcome.name == "within_tolerance"
     assert pa.forecast(turning, X, 20).fit is turning
-    batch = pa.SequenceBatch.from_sequences([X, X[:7]])
-    assert pa.forecast(turning, batch, 20).values.shape == (2, 20, 2)
-    single = X.astype(np.float32)
-    np.testing.assert_array_equal(
-        pa.forecast(turning, single, 3).values, pa.forecast(turning, single.astype(float), 3).values
-    )
 
 
 def test_coordinates_that_are_known_ahead_are_taken_from_the_future():
@@ -140,22 +134,10 @@ def test_coordinates_that_are_known_ahead_are_taken_from_the_future():
 # ------------------------------------------------------------------ how errors grow
 
 
-def test_growth_and_error_of_a_linear_map_are_known():
-    """x -> 1.1 x: errors grow by 1.1, and errors of every step add up."""
-    rng = np.random.default_rng(0)
-    x = [1.0]
-    for _ in range(399):
-        x.append(1.1 * x[-1] if abs(x[-1]) < 5.0 else x[-1] / 5.0)
-    X = np.array(x)[:, None] * (1.0 + 1e-3 * rng.standard_normal((400, 1)))
-    ahead = pa.forecast(linear(1.1), X, 8)
+def test_errors_of_a_linear_map_grow_by_its_factor():
+    ahead = pa.forecast(linear(1.1), circle(40)[:, :1], 8)
     np.testing.assert_allclose(ahead.growth[0], 1.1 ** np.arange(1, 9), rtol=1e-12)
     np.testing.assert_allclose(ahead.exponents, np.log(1.1), rtol=1e-10)
-    assert "1.1" in ahead.sentence
-    # A factor that is shown as one is no growth.
-    X = np.cumsum(rng.standard_normal((300, 1)), axis=0)
-    sentences = [pa.forecast(linear(f), X, 8).sentence for f in (1.0004, 0.9996, 1.01, 0.99)]
-    assert ["factor" in each for each in sentences] == [False, False, True, True]
-    assert sentences[2] != sentences[3]
 
 
 def test_independent_errors_add_up_as_their_squares_in_each_coordinate():
@@ -196,7 +178,6 @@ def test_the_worst_coordinate_counts_and_is_named():
     noise = np.random.default_rng(0).standard_normal(400)
     X = np.column_stack([*[np.sin((0.1 + 0.05 * k) * t) for k in range(2)], noise])
     ahead = pa.forecast(X[:350], 40)
-    assert ahead.coordinate_errors.shape == (1, 40, 3)
     assert ahead.expected_error.min() > 0.5
     assert ahead.one_step_error > 0.7
     assert ahead.valid_steps.tolist() == [0]
@@ -226,13 +207,6 @@ def test_units_and_the_order_of_sequences_do_not_matter():
     ):  # fmt: skip
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, factor * b, rtol=1e-10)
-    turn = [[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]]
-    for size in (1e-150, 1e150):
-        ahead = pa.forecast(linear(turn), size * circle(40), 10)
-        truth = size * circle(50)[40:]
-        np.testing.assert_allclose(ahead.values, truth, rtol=1e-9, atol=1e-9 * size)
-        np.testing.assert_allclose(ahead.growth, 1.0, rtol=0.05)
-        assert ahead.outcome.ok
 
 
 def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
@@ -252,27 +226,22 @@ def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
     spread = X[:3].reshape(-1, 2).std(axis=0)
     expected = np.sqrt(result.risk / np.sum(spread**2))
     np.testing.assert_allclose(of_fit.one_step_error, expected, rtol=0.2)
-    assert of_fit.valid_steps is not None
 
 
 # ------------------------------------------------------------------ errors that grow along the way
 
 
-def growing(seed, n_tokens=500):
-    """A series that grows by a hundredth a step, with errors of a twentieth of it."""
-    noise = np.random.default_rng(seed).standard_normal(n_tokens)
-    return np.exp(0.01 * np.arange(n_tokens)) * (1.0 + 0.05 * noise)
-
-
 def test_errors_that_grow_along_the_series_are_extrapolated_and_doubted():
-    x = growing(0)[:, None]
+    """Growth by a hundredth a step, with errors of a twentieth of it."""
+    noise = np.random.default_rng(0).standard_normal((500, 1))
+    x = np.exp(0.01 * np.arange(500))[:, None] * (1.0 + 0.05 * noise)
     ahead = pa.forecast(x[:400], 60)
     actual = float(np.sqrt(np.mean(((ahead.values - x[400:460]) / x[:400].std()) ** 2)))
     assert 0.9 * actual < ahead.expected_error.max() < 2.0 * actual
     assert not ahead.outcome.ok
     assert ahead.doubt
-    # Negative control, and the advice that is given.
-    ahead = pa.forecast(np.log(growing(0))[:400, None], 60)
+    # Negative control.
+    ahead = pa.forecast(np.log(x)[:400], 60)
     assert ahead.outcome.ok
     assert not ahead.doubt
 
@@ -295,15 +264,14 @@ def test_the_trend_is_seen_in_the_coordinate_that_has_it_and_hardly_ever_else():
         assert not grown.outcome.ok
         assert not faded.doubt
         assert not same.doubt
-    # Nor does one burst, wherever it is, nor do heavy tails.
+    # Nor does one burst, wherever it is, of errors with heavy tails.
     said = 0
-    for trial in range(40):
+    for _ in range(20):
         noise = rng.standard_t(4, (int(rng.choice([2, 14, 80, 300])), 1))
-        if trial % 2:
-            start = int(rng.integers(len(noise)))
-            noise[start : start + 1 + len(noise) // 15] *= 20.0
+        start = int(rng.integers(len(noise)))
+        noise[start : start + 1 + len(noise) // 15] *= 20.0
         said += bool(pa.forecast(linear(1.0), walk(noise), 2, limit=1e9).doubt)
-    assert said <= 2
+    assert said <= 1
 
 
 # ------------------------------------------------------------------ where it ends
@@ -319,22 +287,11 @@ def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     assert ahead.diverged.tolist() == [False, True, False]
     assert (ahead.outcome.name, ahead.outcome.ok) == ("diverged", False)
     assert "step 2" in ahead.sentence
-    assert ahead.valid_steps is None or ahead.valid_steps[1] <= 1
     # Overflow is the end, and no error.
     ahead = pa.forecast(layer, np.array([[3.0]]), 60, limit=1e300)
     assert 0 < ahead.n_done[0] < 60
     assert np.isfinite(ahead.values).all()
     assert ahead.growth.max() <= 1e300
-    assert ahead.outcome.name == "diverged"
-
-    def root(tokens):
-        return np.sqrt(tokens) if np.all(tokens >= 0) else np.full_like(tokens, np.nan)
-
-    # Nor is a map that refuses a token.
-    form = pa.Form(mode="causal", window=1, key=root, skip=True)
-    layer = pa.LinearAttention([[0.0]], [[0.0]], form=form, skip=[[-1.0]], n_dims=1)
-    up = pa.forecast(layer, np.array([[[1.0]], [[2.0]]]), 3)
-    assert (up.n_done.tolist(), up.outcome.name) == ([1, 1], "diverged")
 
 
 def test_growth_beyond_float64_is_followed_and_reported():
@@ -342,7 +299,6 @@ def test_growth_beyond_float64_is_followed_and_reported():
     ahead = pa.forecast(linear(1e60), np.zeros((5, 1)), 9)
     np.testing.assert_allclose(np.log10(ahead.growth[0, :4]), 60.0 * np.arange(1, 5))
     assert ahead.growth[0, -1] == 1e300
-    assert ahead.one_step_error == 0.0
 
 
 def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
@@ -370,29 +326,21 @@ def test_series_alone_are_fitted_and_continued():
     X = 5.0 + 3.0 * circle(120)
     ahead = pa.forecast(X, 30)
     np.testing.assert_allclose(ahead.values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
-    assert pa.forecast(X[:9], steps=2).values.shape == (2, 2)
+    # Twelve tokens to a season, and a trend: farther back than products reach.
+    t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
+    seasons = (0.02 * t + season[t % 12])[:, None]
+    np.testing.assert_allclose(pa.forecast(seasons[:108], 24).values, seasons[108:], atol=0.02)
+    for dull in (np.ones((20, 1)), np.arange(6.0)[:, None], np.zeros((3, 2))):
+        expected = dull[-1] + np.arange(1, 5)[:, None] * (dull[-1] - dull[-2])
+        np.testing.assert_allclose(pa.forecast(dull, 4).values, expected, atol=0.3)
     many = pa.forecast([circle(n, first=n) for n in range(30, 36)], 10)
     assert many.values.shape == (6, 10, 2)
     np.testing.assert_allclose(many.values[-1], circle(45, first=35)[35:], atol=1e-3)
-    form = pa.Form(mode="causal", window=1, skip=True, intercept=True)
-    own = pa.forecast(circle(60), 20, form=form)
-    np.testing.assert_allclose(own.values, circle(80)[60:], atol=1e-3)
-    assert own.fit.form == form
     # Units and offsets do not matter.
     noisy = circle(80) + 0.01 * np.random.default_rng(1).standard_normal((80, 2))
     one, other = pa.forecast(noisy, 10), pa.forecast(noisy * [1e6, 1e-6] + [4e6, 0.0], 10)
     np.testing.assert_allclose((other.values - [4e6, 0]) / [1e6, 1e-6], one.values, atol=1e-5)
     np.testing.assert_allclose(other.growth, one.growth, rtol=1e-4)
-
-
-def test_dull_short_and_seasonal_series_go_on():
-    for X in (np.ones((20, 1)), np.arange(6.0)[:, None], np.zeros((3, 2))):
-        expected = X[-1] + np.arange(1, 5)[:, None] * (X[-1] - X[-2])
-        np.testing.assert_allclose(pa.forecast(X, 4).values, expected, atol=0.3)
-    # Twelve tokens to a season, and a trend: farther back than products reach.
-    t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
-    X = (0.02 * t + season[t % 12])[:, None]
-    np.testing.assert_allclose(pa.forecast(X[:108], 24).values, X[108:], atol=0.02)
 
 
 def test_forms_are_chosen_by_forecasts_and_not_by_one_step():
@@ -415,20 +363,8 @@ def test_a_column_of_numbers_is_a_series_of_one_coordinate():
     column = pandas.Series(x, index=pandas.date_range("2024-01-01", periods=60), name="wave")
     for given in (x, column, column.to_frame(), x.tolist()):
         np.testing.assert_array_equal(pa.forecast(given, 5, form=form).values, wanted.values)
-    whole = pa.forecast(np.arange(20), 2, form=form)
-    np.testing.assert_allclose(whole.values[:, 0], [20.0, 21.0], atol=0.1)
-    np.testing.assert_array_equal(pa.forecast(linear(1.0), column, 2).values, [[x[-1]], [x[-1]]])
-    # An array of arrays is as many sequences.
-    ragged = np.array([np.ones((9, 1)), np.zeros((7, 1))], dtype=object)
-    assert pa.forecast(ragged, 2, form=form).values.shape == (2, 2, 1)
-    for given, words in (
-        (pandas.Series([1.0, np.nan, 2.0, 3.0]), "token 1"),
-        (pandas.Series(["a", "b", "c", "d"]), "numbers"),
-        (np.array([]), "at least one"),
-        (np.array(3.0), "shape"),
-    ):
-        with pytest.raises((InvalidInput, InvalidType), match=words):
-            pa.forecast(given, 2)
+    with pytest.raises(InvalidInput, match="token 1"):
+        pa.forecast(pandas.Series([1.0, np.nan, 2.0, 3.0]), 2)
 
 
 # ------------------------------------------------------------------ misuse
@@ -439,41 +375,29 @@ def test_misuse_is_named(turning):
     full = pa.data.random_layer(2, 2, mode="full")
     context = pa.data.random_layer(2, 2, form=pa.Form(mode="causal"), n_context_dims=2)
     narrow, wide = (pa.data.random_layer(2, n, mode="causal") for n in (1, 3))
-    ids = pa.SequenceBatch.from_ids(np.arange(20)[None].repeat(9, 0) % 5, 5)
     labels = np.arange(60) % 2
     logistic = pa.fit(np.random.default_rng(0).standard_normal((60, 3, 2)), labels, loss="logistic")
     classifier = pa.LinearAttentionClassifier().fit(circle(60).reshape(30, 2, 2), labels[:30])
     known = np.ones((3, 1))
     for arguments, options, words in (
         ((turning, X), {}, "steps"),
-        ((turning,), {"steps": 3}, "X"),
-        ((turning, 3), {}, "X"),
         ((turning, X, 0), {}, "steps"),
-        ((turning, X, 2.5), {}, "steps"),
         ((X, X, 3), {}, "both"),
         ((full, X, 3), {}, "'full'"),
         ((context, X, 3), {}, "context"),
-        ((narrow, X, 3), {}, "1 coordinate"),
         ((wide, X, 3), {}, "has 3"),
-        ((turning, circle(5)[:, :1], 3), {}, "X must have tokens of 2"),
         ((turning, X, 3), {"future": X}, "leave it out"),
-        ((narrow, X, 3), {"future": X}, "future"),
         ((narrow, X, 3), {"future": np.nan * known}, "future"),
-        ((narrow, X, 3), {"future": known, "predicted": [0, 1]}, "predicted"),
         ((narrow, X, 3), {"future": known, "predicted": [4]}, "predicted"),
         ((turning, X, 3), {"tolerance": -1.0}, "tolerance"),
         ((turning, X, 3), {"limit": np.nan}, "limit"),
         ((turning, X, 3), {"form": TURNING}, "form"),
         ((X, 3), {"form": pa.Form()}, "form"),
-        ((X, 3), {"future": X}, "future"),
         ((X[:, :2], 3), {}, "3 tokens"),
-        ((np.full((1, 9, 2), np.nan), 3), {}, "NaN"),
         ((logistic, X, 3), {}, "log-odds"),
-        ((pa.fit(ids, np.ones(9), solver="one_hot"), X, 3), {}, "symbols"),
         ((classifier, X, 3), {}, "classes"),
     ):
         with pytest.raises(InvalidInput, match=words):
             pa.forecast(*arguments, **options)
-    for thing in ("layer", None, pa.data.random_softmax_layer(2)):
-        with pytest.raises(InvalidType, match="FitResult"):
-            pa.forecast(thing, X, 3)
+    with pytest.raises(InvalidType, match="FitResult"):
+        pa.forecast(pa.data.random_softmax_layer(2), X, 3)

@@ -160,11 +160,8 @@ def test_the_bound_is_in_the_units_of_the_targets_and_means_something():
     assert 0 < found.objective_bound < 1e-12 * (least + np.sum(problem.Y**2))
     larger = pa.fit(problem.X, problem.Y * 2.0**20, solver="iterative")
     assert larger.objective_bound == pytest.approx(found.objective_bound * 2.0**40)
-    # What is wrong is seen, and other solvers err by rounding alone.
+    # Negative control: what is wrong is seen.
     assert problem.excess(found.coef * (1 + 1e-4))[0] > 1e4 * (found.objective_bound + excess)
-    direct = problem.fit("direct")
-    assert direct.objective_bound is None
-    assert problem.excess(direct.coef)[0] < 1e-20 * least
 
 
 @pytest.mark.parametrize("seed", [143, 144, 186])
@@ -193,48 +190,6 @@ def test_sizes_of_tokens_along_unknown_directions_do_not_matter():
         assert (found.solver, found.outcome.ok) == ("iterative", ridge > 0)
         assert oracle.relative_error(found.predict(X), exact.predict(X)) < 1e-9
         assert oracle.relative_error(found.coef, exact.coef) < 1e-7, (n_rows, scale, ridge)
-
-
-def test_entries_that_are_always_zero_get_no_coefficient():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((120, 4, 3)) + 0.5, rng.standard_normal((120, 2))
-    X[:, -1, 1] = 0.0
-    for ridge in (0.0, 1e-3):
-        found, exact = both(X, Y, ridge=ridge)
-        assert np.all(found.coef[:, :, 1] == 0)
-        assert oracle.relative_error(found.coef, exact.coef) < 1e-10
-
-
-def test_few_rows_of_a_mean_repeated_or_of_zeros_have_the_smallest_norm():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 4, 5)) + 3.0, rng.standard_normal((60, 2))
-    weights = np.where(np.arange(60) % 2, 0.0, 10.0 ** rng.uniform(-2, 2, 60))
-    repeated, thirds = np.concatenate([X[:30], X[:30]]), X * (np.arange(60) % 3 > 0)[:, None, None]
-    for tokens, given in ((X, None), (repeated, None), (thirds, None), (X, weights), (X[:1], None)):
-        targets = Y[: len(tokens)]
-        psi, sizes = oracle.plain_design(tokens), oracle.squared_sizes({}, 5, 5)
-        wanted = oracle.least_squares(psi, targets, sizes, weights=given)
-        found = pa.fit(tokens, targets, solver="iterative", sample_weight=given)
-        assert oracle.relative_error(oracle.features_of(found.coef, {}), wanted) < 1e-7
-
-
-@pytest.mark.parametrize("ridge", [0.0, 1e-3])
-def test_few_rows_of_many_features_have_the_smallest_norm(ridge):
-    """4,200 features: kernels of rows around a mean, of which some are zero or repeated."""
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 3, 20)) + 1.0, rng.standard_normal((60, 2))
-    fresh = rng.standard_normal((9, 3, 20)) + 1.0
-    X[:3], X[10:12], Y[10:12] = 0.0, X[12:14], Y[12:14]
-    grams = [np.einsum("nta,ntb->nab", each, each).reshape(len(each), -1) for each in (X, fresh)]
-    kernel, across = (
-        (gram @ grams[0].T) * (each[:, -1] @ X[:, -1].T)
-        for gram, each in zip(grams, (X, fresh), strict=True)
-    )
-    penalty = ridge * float(np.trace(kernel))
-    alpha = np.linalg.lstsq(kernel + penalty * np.eye(60), Y, rcond=1e-11)[0]
-    found = pa.fit(X, Y, solver="iterative", ridge=penalty)
-    assert oracle.relative_error(found.predict(fresh), across @ alpha) < 1e-7
-    assert np.all(found.predict(X)[:3] == 0.0)
 
 
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():
@@ -274,49 +229,3 @@ def test_directions_that_drown_in_rounding_cost_nothing():
         Y = pa.data.random_layer(4, 2, 2, "causal", 0)(X)
         found = pa.fit(X, Y, "causal", solver="iterative")
         assert found.risk < 1e-20 * np.mean(Y**2)
-
-
-# ------------------------------------------------------------------ laws
-
-
-@pytest.mark.parametrize("exponents", [[0, 7, 0], [-30, 0, 20]])
-def test_units_of_coordinates_change_no_bit(exponents):
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((120, 4, 3)), rng.standard_normal((120, 2))
-    plain = pa.fit(X, Y, solver="iterative")
-    scaled = pa.fit(np.ldexp(X, exponents), Y, solver="iterative")
-    first, second = np.triu_indices(3)
-    powers = np.array(exponents)
-    moved = np.ldexp(scaled.coef, (powers[first] + powers[second])[:, None] + powers)
-    np.testing.assert_array_equal(moved, plain.coef)
-    assert scaled.outcome == plain.outcome
-
-
-@pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_orders_types_and_single_sequences_say_the_same(ridge):
-    rng = np.random.default_rng(3)
-    X, Y = (rng.standard_normal(s).astype(np.float32) for s in ((120, 4, 3), (120, 2)))
-    plain = pa.fit(X, Y, ridge=ridge, solver="iterative").coef
-    wide = pa.fit(X.astype(float), Y.astype(float), ridge=ridge, solver="iterative")
-    np.testing.assert_array_equal(wide.coef, plain)
-    order = rng.permutation(len(X))
-    permuted = pa.fit(X[order], Y[order], ridge=ridge, solver="iterative")
-    assert oracle.relative_error(permuted.coef, plain) < 1e-10
-    for shape in ((1, 1, 1), (1, 3, 2), (5, 2, 1)):
-        X, Y = rng.standard_normal(shape), rng.standard_normal((shape[0], 2))
-        found, exact = both(X, Y, ridge=ridge)
-        assert oracle.relative_error(found.coef, exact.coef) < 1e-12
-
-
-def test_outputs_and_weights_of_any_size_do_not_wait_for_each_other():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 3)) * [1.0, 0.0, 1.0]
-    sizes = np.array([1.0, 1.0, 1e-120])
-    exact = pa.fit(X, Y, solver="direct").coef
-    for weight in (1e-100, 1.0, 1e100):
-        found = pa.fit(X, Y * sizes, solver="iterative", sample_weight=np.full(60, weight))
-        for one, other, size in zip(found.coef, exact, sizes, strict=True):
-            assert oracle.relative_error(one / size, other) < 1e-9
-    zero = pa.fit(X, 0 * Y, solver="iterative")
-    assert not np.any(zero.coef)
-    assert zero.risk == 0.0

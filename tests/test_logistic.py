@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import oracle
 import polyattn as pa
-from oracle import class_task
+from oracle import MODES, class_task
 from polyattn.errors import InvalidInput, OutOfRange
 
 
@@ -30,79 +30,52 @@ def theta_of(result, form=None, width=None):
     return oracle.features_of(result.coef, form or {}) * np.sqrt(sizes)[:, None]
 
 
-def rival(phi, labels, ridge, **options):
+def rival(phi, labels, ridge):
     """scikit-learn's minimiser, (p, e)."""
     model = LogisticRegression(
-        C=1 / (2 * ridge), fit_intercept=False, tol=1e-12, max_iter=5000,
-        **({"solver": "newton-cholesky"} | options),
-    )  # fmt: skip
+        C=1 / (2 * ridge), fit_intercept=False, tol=1e-12, max_iter=5000, solver="newton-cholesky"
+    )
     return model.fit(phi, labels).coef_.T
 
 
 # ------------------------------------------------------------------ with a ridge
 
 
-@pytest.mark.parametrize("mode", ["last", "causal", "full"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_minimiser_is_that_of_newton_with_all_matrices(mode, n_classes):
-    X, labels = class_task(40 if mode == "last" else 14, 3, 2, n_classes, mode=mode)
-    weights = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
+@given(
+    st.sampled_from(MODES), st.integers(2, 4), st.integers(1, 16), st.integers(0, 99),
+    st.sampled_from([1e-2, 1.0, 100.0]),
+)  # fmt: skip
+def test_the_minimiser_is_that_of_newton_with_all_matrices(mode, n_classes, n, seed, ridge):
+    """The objective of the result and its minimum, both by literal means."""
+    X, labels = class_task(n + n_classes, 3, 2, n_classes, seed, mode=mode)
+    labels.ravel()[:n_classes] = np.arange(n_classes)
+    weights = 10.0 ** np.random.default_rng(seed).uniform(-1, 1, len(X))
+    weights[n_classes + 3 :: 5] = 0.0
     by_row = weights if mode == "last" else np.repeat(weights, 3)
     phi, codes = design(X, mode), labels.ravel()
-    for ridge in (1e-3, 1.0):
-        result = fit(X, labels, mode=mode, ridge=ridge, sample_weight=weights)
-        wanted = oracle.log_loss_minimiser(phi, codes, by_row, ridge)
-        np.testing.assert_allclose(theta_of(result), wanted, rtol=1e-8, atol=1e-9)
-        best = oracle.log_loss(wanted, phi, codes, by_row, ridge)
-        penalty = ridge * np.sum(wanted**2)
-        assert result.risk * by_row.sum() + penalty == pytest.approx(best, rel=1e-12)
-        assert (result.outcome.name, result.outcome.ok) == ("regularised", True)
-        assert 0 < result.objective_bound < 1e-9 * best
-        # What is not better than the shares of the classes is measured by them.
-        shares = np.bincount(codes, by_row) / by_row.sum()
-        assert result.baseline_risk == pytest.approx(-np.sum(shares * np.log(shares)))
-
-
-@given(
-    st.integers(2, 4), st.integers(1, 16), st.integers(0, 99),
-    st.sampled_from([1e-2, 1.0, 100.0]), st.booleans(),
-)  # fmt: skip
-def test_the_excess_is_within_the_bound(n_classes, n_sequences, seed, ridge, weighted):
-    """The objective of the result and its minimum, both by literal means."""
-    X, labels = class_task(n_sequences + n_classes, 3, 2, n_classes, seed)
-    labels[:n_classes] = np.arange(n_classes)
-    rng = np.random.default_rng(seed)
-    weights = 10.0 ** rng.uniform(-1, 1, len(X)) if weighted else np.ones(len(X))
-    phi = design(X)
-    result = fit(X, labels, ridge=ridge, sample_weight=weights)
-    wanted = oracle.log_loss_minimiser(phi, labels, weights, ridge)
-    best = oracle.log_loss(wanted, phi, labels, weights, ridge)
-    found = oracle.log_loss(theta_of(result), phi, labels, weights, ridge)
+    result = fit(X, labels, mode=mode, ridge=ridge, sample_weight=weights)
+    theta, wanted = theta_of(result), oracle.log_loss_minimiser(phi, codes, by_row, ridge)
+    best = oracle.log_loss(wanted, phi, codes, by_row, ridge)
+    found = oracle.log_loss(theta, phi, codes, by_row, ridge)
+    np.testing.assert_allclose(theta, wanted, atol=1e-7 * np.abs(wanted).max())
     assert found - best <= result.objective_bound + 1e-11 * best
+    assert 0 < result.objective_bound < 1e-8 * best
+    penalty = ridge * np.sum(theta**2)
+    assert result.risk * by_row.sum() + penalty == pytest.approx(found, rel=1e-12)
     assert result.outcome.name == "regularised"
-    assert result.objective_bound < 1e-8 * best
     if n_classes > 2:
         # Classes do not drift together: softmax does not see it, but the penalty does.
-        drift = np.abs(theta_of(result).sum(axis=1)).max()
-        assert drift <= 1e-12 * np.abs(theta_of(result)).max()
+        assert np.abs(theta.sum(axis=1)).max() <= 1e-12 * np.abs(theta).max()
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_objective_is_that_of_scikit_learn(n_classes):
-    X, labels = class_task(600, 6, 4, n_classes)
-    phi, ones = design(X), np.ones(600)
-    result = fit(X, labels, ridge=0.7)
-    ours = oracle.log_loss(theta_of(result), phi, labels, ones, 0.7)
-    for solver in ("lbfgs", "newton-cholesky"):
-        best = oracle.log_loss(rival(phi, labels, 0.7, solver=solver), phi, labels, ones, 0.7)
-        assert best * (1 - 1e-9) <= ours <= best * (1 + 1e-13)
-    chances = np.array([oracle.chances(row) for row in phi @ theta_of(result)])
-    np.testing.assert_allclose(result.predict_proba(X), chances, atol=1e-12)
-    # Nearly separable data and a small ridge: curvatures change over many orders.
+def test_nearly_separable_data_and_a_small_ridge_have_the_minimiser_of_scikit_learn():
+    """Curvatures change over many orders."""
     X, labels = class_task(300, 5, 3, 2, signal=30.0)
     result = fit(X, labels, ridge=1e-5)
     np.testing.assert_allclose(theta_of(result), rival(design(X), labels, 1e-5), rtol=1e-5)
     assert result.outcome.ok
+    chances = np.array([oracle.chances(row) for row in design(X) @ theta_of(result)])
+    np.testing.assert_allclose(result.predict_proba(X), chances, atol=1e-12)
 
 
 FORMS = ("intercept", "skip-intercept", "decay", "coordinates", "others-full", "lags-3", "matrix")
@@ -158,41 +131,18 @@ def test_many_rows_of_many_features_have_their_minimiser():
             assert result.outcome.name == "separable"
 
 
-def test_labels_of_several_outputs_are_fits_of_their_own():
-    X, _ = class_task(80, 3, 2, 2)
-    rng = np.random.default_rng(0)
-    Y = (rng.random((80, 3)) < 0.5).astype(int)
-    Y[:, 2] = 0
-    both = fit(X, Y, loss="logistic_per_output", ridge=0.5)
-    alone = [fit(X, Y[:, at], ridge=0.5) for at in (0, 1)]
-    for at, one in enumerate(alone):
-        np.testing.assert_allclose(both.coef[at], one.coef[0], rtol=1e-9)
-    outputs = both.predict(X)
-    losses = np.logaddexp(0, outputs) - Y * outputs
-    assert both.risk == pytest.approx(losses.sum(axis=1).mean(), rel=1e-12)
-    # A label that is nowhere has a minimiser, too.
-    phi = design(X)
-    theta = (
-        oracle.features_of(both.coef, {})[:, 2:] * np.sqrt(oracle.squared_sizes({}, 2, 2))[:, None]
-    )
-    gradient = phi.T @ (1 / (1 + np.exp(-phi @ theta))) + 2 * 0.5 * theta
-    assert np.linalg.norm(gradient) < 1e-8 * np.linalg.norm(phi)
-    with pytest.raises(InvalidInput, match="Y"):
-        fit(X, 2 * Y, loss="logistic_per_output")
-
-
 # ------------------------------------------------------------------ units
 
 
-@pytest.mark.parametrize("power", [-333, -40, 40, 333])
+@pytest.mark.parametrize("power", [-333, 40])
 def test_powers_of_two_in_the_tokens_change_nothing(power):
     X, labels = class_task(200, 5, 3, 3)
-    for ridge in (0.0, 1.0) if abs(power) < 100 else (0.0,):
-        one = fit(X, labels, ridge=ridge)
-        other = fit(np.ldexp(X, power), labels, ridge=float(np.ldexp(ridge, 6 * power)))
-        assert other.outcome.name == one.outcome.name
-        np.testing.assert_allclose(np.ldexp(other.coef, 3 * power), one.coef, rtol=1e-9)
-        assert other.risk == pytest.approx(one.risk, rel=1e-13)
+    ridge = 1.0 if power == 40 else 0.0
+    one = fit(X, labels, ridge=ridge)
+    other = fit(np.ldexp(X, power), labels, ridge=float(np.ldexp(ridge, 6 * power)))
+    assert other.outcome.name == one.outcome.name
+    np.testing.assert_allclose(np.ldexp(other.coef, 3 * power), one.coef, rtol=1e-9)
+    assert other.risk == pytest.approx(one.risk, rel=1e-13)
 
 
 def test_weights_and_ridge_of_any_size():
@@ -211,21 +161,6 @@ def test_weights_and_ridge_of_any_size():
     assert "ridge" in result.outcome.sentence
 
 
-def test_weights_count_sequences_and_kinds_of_numbers_do_not_matter():
-    X, labels = class_task(100, 5, 3, 2)
-    counts = np.random.default_rng(0).integers(0, 3, len(X))
-    copies = np.repeat(np.arange(len(X)), counts)
-    one = fit(X, labels, ridge=0.1, sample_weight=counts)
-    other = fit(X[copies], labels[copies], ridge=0.1)
-    np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
-    assert one.risk == pytest.approx(other.risk)
-    X = X.astype(np.float32)
-    expected = fit(X.astype(float), labels, ridge=0.1).coef
-    for kind in (bool, np.int8, np.uint64, float):
-        for given_labels in (labels.astype(kind), labels[:, None].astype(kind)):
-            np.testing.assert_array_equal(fit(X, given_labels, ridge=0.1).coef, expected)
-
-
 # ------------------------------------------------------------------ without a ridge
 
 
@@ -241,8 +176,7 @@ def test_overlapping_classes_have_a_unique_minimiser(n_classes):
     assert np.linalg.norm(phi.T @ slopes) <= 1e-9 * np.linalg.norm(phi)
     # Rows that are met do not hide the minimum that the others show.
     far = 30.0 * X[:5]
-    outputs = result.predict(far)
-    codes = (outputs[:, 0] > 0).astype(int) if n_classes == 2 else outputs.argmax(axis=1)
+    codes = result.predict_proba(far).argmax(axis=1)
     more = fit(np.concatenate([X, far]), np.append(labels, codes))
     assert more.outcome.name == "unique"
     np.testing.assert_allclose(more.coef, result.coef, rtol=1e-2, atol=1e-3)
@@ -264,24 +198,18 @@ def test_of_many_minimisers_the_smallest_is_taken(change, n_classes):
     assert result.objective_bound <= 1e-10
 
 
-def margins_of(phi, theta, labels):
-    """By how much each row's own output leads."""
-    outputs = phi @ theta
-    if outputs.shape[1] == 1:
-        return np.where(labels == 1, outputs[:, 0], -outputs[:, 0])
-    own = outputs[np.arange(len(labels)), labels]
-    outputs[np.arange(len(labels)), labels] = -np.inf
-    return own - outputs.max(axis=1)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize(("n_sequences", "signal"), [(15, 2.0), (300, 1e9)])
-def test_separable_data_are_called_separable(n_classes, n_sequences, signal):
-    X, labels = class_task(n_sequences, 5, 3, n_classes, signal=signal)
+def test_separable_data_are_called_separable(n_classes):
+    X, labels = class_task(300, 5, 3, n_classes, signal=1e9)
     result = fit(X, labels)
     assert (result.outcome.name, result.outcome.ok) == ("separable", False)
     assert "ridge" in result.outcome.next_step
-    assert margins_of(design(X), theta_of(result), labels).min() == pytest.approx(1.0)
+    # The row that leads least leads by one.
+    outputs = result.predict(X)
+    outputs = np.hstack([np.zeros((300, 1)), outputs]) if n_classes == 2 else outputs
+    own = np.eye(n_classes)[labels] > 0
+    leads = outputs[own] - np.where(own, -np.inf, outputs).max(axis=1)
+    assert leads.min() == pytest.approx(1.0)
     assert result.optimal_risk == 0.0
     assert result.objective_bound is None
     # With a ridge the same data have a minimiser.
@@ -302,19 +230,14 @@ def test_rows_that_say_nothing_do_not_hide_that_others_are_separable():
         assert fit(tokens, np.append(labels, 1 - labels[0])).outcome.name != "separable"
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_partly_separable_data_are_called_so(n_classes):
-    """One sequence with two labels, the others separable: their loss falls for ever."""
-    X, labels = class_task(20, 5, 4, n_classes)
-    tokens, codes = np.concatenate([X, X[:1]]), np.append(labels, (labels[0] + 1) % n_classes)
-    result = fit(tokens, codes)
-    assert not result.outcome.ok
-    if n_classes == 2:
-        # A third class can be left behind on the rows of two: not by rows alone.
-        assert result.outcome.name == "partly_separable"
-        assert "19" in result.outcome.sentence
-        assert result.optimal_risk == pytest.approx(2 * np.log(2) / 21, rel=1e-9)
-        assert 0 <= (result.risk - result.optimal_risk) * 21 <= result.objective_bound <= 1e-8
+def test_the_loss_of_partly_separable_data_falls_for_ever():
+    """One sequence with two labels, the others separable."""
+    X, labels = class_task(20, 5, 4, 2)
+    result = fit(np.concatenate([X, X[:1]]), np.append(labels, 1 - labels[0]))
+    assert (result.outcome.name, result.outcome.ok) == ("partly_separable", False)
+    assert "19" in result.outcome.sentence
+    assert result.optimal_risk == pytest.approx(2 * np.log(2) / 21, rel=1e-9)
+    assert 0 <= (result.risk - result.optimal_risk) * 21 <= result.objective_bound <= 1e-8
 
 
 def how_separable(phi, labels):
@@ -402,28 +325,25 @@ def test_a_large_sequence_does_not_hide_the_others():
 
 # ------------------------------------------------------------------ misuse
 
-MISUSE = {
-    "fractions": ({"Y": np.linspace(0, 1, 40)}, "class numbers"),
-    "signs": ({"Y": np.where(np.arange(40) % 2, 1, -1)}, "-1"),
-    "one class": ({"Y": np.zeros(40, int)}, "two classes"),
-    "gap": ({"Y": np.arange(40) % 2 * 2}, "1 does not occur"),
-    "indicators": ({"Y": np.eye(2)[np.arange(40) % 2]}, "argmax"),
-    "NaN": ({"Y": np.full(40, np.nan)}, "NaN"),
-    "loss": ({"loss": "hinge"}, "loss"),
-    "rule": ({"ridge": "loo"}, "ridge"),
-    "grid": ({"ridge_grid": [1.0]}, "ridge_grid"),
-    "heads": ({"n_heads": 1}, "n_heads"),
-    "solver": ({"solver": "primal"}, "solver"),
-    "decay": ({"form": pa.Form(decay="loo")}, "decay"),
-    "weights": ({"sample_weight": np.zeros(40)}, "sample_weight"),
-    "negative": ({"ridge": -1.0}, "ridge"),
-    "sums": ({"X": None, "Y": None, "statistics": pa.Moments(2, 1)}, "statistics"),
-}
+MISUSE = (
+    ({"labels": np.linspace(0, 1, 40)}, "class numbers"),
+    ({"labels": np.where(np.arange(40) % 2, 1, -1)}, "-1"),
+    ({"labels": np.zeros(40, int)}, "two classes"),
+    ({"labels": np.arange(40) % 2 * 2}, "1 does not occur"),
+    ({"labels": np.eye(2)[np.arange(40) % 2]}, "argmax"),
+    ({"loss": "hinge"}, "loss"),
+    ({"labels": 2 * np.ones((40, 2)), "loss": "logistic_per_output"}, "Y"),
+    ({"ridge": "loo"}, "ridge"),
+    ({"ridge_grid": [1.0]}, "ridge_grid"),
+    ({"n_heads": 1}, "n_heads"),
+    ({"solver": "primal"}, "solver"),
+    ({"form": pa.Form(decay="loo")}, "decay"),
+    ({"X": None, "labels": None, "statistics": pa.Moments(2, 1)}, "statistics"),
+)
 
 
-@pytest.mark.parametrize("name", MISUSE)
-def test_misuse_is_named(name):
-    options, words = MISUSE[name]
+def test_misuse_is_named():
     X, labels = class_task(40, 3, 2, 2)
-    with pytest.raises(InvalidInput, match=words):
-        pa.fit(**({"X": X, "Y": labels, "loss": "logistic"} | options))
+    for options, words in MISUSE:
+        with pytest.raises(InvalidInput, match=words):
+            fit(**({"X": X, "labels": labels} | options))

@@ -3,7 +3,7 @@
 What was once said stands in the name of a test or behind "was".  Order: data, fits, ridges, heads,
 certificates, audits, programs, softmax layers, queries, models, splits, estimators, threads and
 commands.  What a law of another file asks of the same input is not asked again: sizes and units
-(test_degenerate), weights and rows (test_solvers), shards (test_statistics), files (test_tables).
+(test_degenerate), weights and rows (test_fit), shards (test_statistics), files (test_tables).
 """
 
 import threading

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import RidgeCV
 
 import oracle
 import polyattn as pa
@@ -31,22 +30,16 @@ def task(lengths, n_dims=2, mode="last", seed=0):
     return X, psi @ rng.standard_normal((psi.shape[1], 2)) + rng.standard_normal((len(psi), 2))
 
 
-def groups_of(X, mode):
-    """The first sequence of the same tokens, for each row: copies are left out together."""
-    first = {x.tobytes(): i for i, x in reversed(list(enumerate(x + 0.0 for x in X)))}
-    each = [first[(x + 0.0).tobytes()] for x in X]
-    return np.repeat(each, [1 if mode == "last" else len(x) for x in X])
-
-
-def left_out_error(X, rows, form, ridge, weights=None, groups=None):
+def left_out_error(X, rows, form, ridge, weights=None):
     """The weighted mean squared error of each sequence by the minimiser without it."""
     mode = form["mode"]
     psi = oracle.design(X, form)
     _, u = oracle.summaries(X[0], form)[0]
     sizes = oracle.squared_sizes(form, X[0].shape[1], len(u))
     each = np.ones(len(X)) if weights is None else weights
-    by_row = np.repeat(each, [1 if mode == "last" else len(x) for x in X])
-    groups = groups_of(X, mode) if groups is None else groups
+    by_row_count = [1 if mode == "last" else len(x) for x in X]
+    by_row = np.repeat(each, by_row_count)
+    groups = np.repeat(range(len(X)), by_row_count)
     missed = oracle.left_out(psi, rows, groups, sizes, ridge, by_row)
     return float(by_row @ np.sum(missed**2, axis=1) / by_row.sum())
 
@@ -56,14 +49,13 @@ def left_out_error(X, rows, form, ridge, weights=None, groups=None):
 
 @given(oracle.forms(), st.lists(st.integers(1, 5), min_size=2, max_size=8), st.integers(0, 99))
 def test_loo_is_brute_force_over_sequences(form, lengths, seed):
-    """Of every form, with weights and copies, with more rows than features or fewer."""
+    """Of every form, with weights, with more rows than features or fewer."""
     form, context_dims = oracle.split_context(form)
     if context_dims is not None:
         return
     form = {**oracle.DEFAULTS, **form}
     rng = np.random.default_rng(seed)
     X = [rng.standard_normal((n, 3)) for n in lengths]
-    X += X[: seed % 3]
     weights = rng.uniform(0.2, 2.0, len(X)) if seed % 2 else None
     psi = oracle.design(X, form)
     rows = rng.standard_normal((len(psi), 2))
@@ -87,11 +79,7 @@ def test_loo_of_many_rows_is_brute_force_and_leaves_whole_sequences_out(mode):
     path = fit(X, rows, mode, bias=True, sample_weight=weights).ridge_path
     expected = [left_out_error(X, rows, form, r, weights) for r in RIDGES]
     np.testing.assert_allclose(path.errors, expected, rtol=1e-8)
-    if mode != "last":
-        # Negative control: leaving out single positions gives another error.
-        by_position = left_out_error(X, rows, form, 1.0, weights, np.arange(len(rows)))
-        assert abs(by_position / expected[4] - 1) > 1e-3
-    # Sequences without weight are as if they were absent, also beside copies.
+    # Sequences without weight are as if they were absent.
     some = np.arange(len(X)) % 2.0
     kept = np.repeat(some > 0, [1 if mode == "last" else len(x) for x in X])
     for rule in ("loo", "gcv"):
@@ -100,35 +88,26 @@ def test_loo_of_many_rows_is_brute_force_and_leaves_whole_sequences_out(mode):
         np.testing.assert_allclose(whole.errors, part.errors, rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_sequences", [4, 6, 40])
-def test_loo_is_ridge_cv_of_scikit_learn(n_sequences):
-    X, rows = task([3] * n_sequences)
-    root = np.sqrt(oracle.squared_sizes({}, 2, 2))
-    rival = RidgeCV(alphas=RIDGES, fit_intercept=False, store_cv_results=True)
-    rival.fit(oracle.design(X, {}) / root, rows)
-    result = fit(X, rows)
-    assert result.ridge == result.ridge_path.best == pytest.approx(rival.alpha_)
-    # scikit-learn averages over outputs, we add them up.
-    errors = rival.cv_results_.mean(axis=0).sum(axis=0)
-    np.testing.assert_allclose(result.ridge_path.errors, errors, rtol=1e-8)
-    theta = oracle.features_of(result.coef, {}).T * root
-    np.testing.assert_allclose(theta, rival.coef_, rtol=1e-7, atol=1e-12)
-
-
-SIZES = {"one large": {2: 1e3}, "two sizes": {1: 30.0, 3: 900.0}, "one small": {0: 1e-4}}
-
-
-def drawn(sizes, mode, count):
-    """Sequences of three tokens, some of other sizes, and a layer's outputs with noise."""
+def drawn(name, mode, count):
+    """Sequences of which some outweigh the others, and a layer's outputs with noise."""
     rng = np.random.default_rng(count)
-    X = [SIZES[sizes].get(i, 1.0) * rng.standard_normal((3, 2)) for i in range(count)]
+    scales, lengths = {
+        "one large": ([1, 1, 1e3], [3]), "two sizes": ([1, 30.0, 1, 900.0], [3]),
+        "one small": ([1e-4], [3]),
+        # More positions than features, and nearly all that is known.
+        "one long": ([100.0], [9, 2]),
+        # Second moments would lose the smallest features, 1e-18 of the largest when squared.
+        "coordinates": ([], [3]),
+    }[name]  # fmt: skip
+    X = [rng.standard_normal((n, 2)) for n in (lengths * count)[:count]]
+    X = [x * scale for x, scale in zip(X, scales + [1.0] * count, strict=False)]
+    X = [x * [1.0, 1e-3] for x in X] if name == "coordinates" else X
     psi = oracle.design(X, {"mode": mode})
     return X, psi @ rng.standard_normal((6, 2)) + 0.1 * rng.standard_normal((len(psi), 2))
 
 
-def exact_left_out(X, rows, mode, ridges, weights=None):
+def exact_left_out(X, rows, mode, ridges):
     """Each sequence predicted by the rational minimiser without it."""
-    each = np.ones(len(X)) if weights is None else weights
     n_rows = [1 if mode == "last" else len(x) for x in X]
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     errors = []
@@ -138,55 +117,25 @@ def exact_left_out(X, rows, mode, ridges, weights=None):
             own = slice(starts[i], starts[i + 1])
             others = [z for j, z in enumerate(X) if j != i]
             rest = np.delete(rows, own, axis=0)
-            kept = np.delete(each, i)
-            fitted = oracle.ExactFit.of(others, rest, {"mode": mode}, ridge, kept)
+            fitted = oracle.ExactFit.of(others, rest, {"mode": mode}, ridge)
             missed = (
                 oracle.matrix(rows[own]) - oracle.exact_design([x], {"mode": mode}) * fitted.coef
             )
-            power = sum(v * v for row in missed.tolist() for v in row)
-            total += oracle.rational(each[i]) * power
-        errors.append(oracle.nearest(total / oracle.rational(float(np.dot(each, n_rows)))))
+            total += sum(v * v for row in missed.tolist() for v in row)
+        errors.append(oracle.nearest(total) / len(rows))
     return np.array(errors)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sizes", SIZES)
-def test_one_sequence_that_outweighs_the_others_is_left_out_exactly(sizes, mode):
-    """For every ridge of the default grid; those of a user are exact, or refused by name."""
+@pytest.mark.parametrize("name", ["one large", "two sizes", "one small", "one long", "coordinates"])
+def test_what_outweighs_the_rest_is_left_out_exactly(name, mode):
+    """For every ridge of the default grid."""
     for count in (5, 6, 15):
-        X, rows = drawn(sizes, mode, count)
+        X, rows = drawn(name, mode, count)
         path = fit(X, rows, mode, grid=None).ridge_path
-        some = slice(None, None, 9)
-        truth = exact_left_out(X, rows, mode, path.ridges[some])
-        rtol = 1e-5 if sizes == "one small" else 1e-7
-        np.testing.assert_allclose(path.errors[some], truth, rtol=rtol)
-    weights = 10.0 ** np.random.default_rng(1).uniform(-3, 3, 6)
-    X, rows = drawn(sizes, mode, 6)
-    for ridges in ([1e-6, 1e2], [1e3, 1e7]):
-        try:
-            path = fit(X, rows, mode, grid=ridges, sample_weight=weights).ridge_path
-        except OutOfRange as refusal:
-            assert "ridge" in str(refusal)  # noqa: PT017
-            continue
-        truth = exact_left_out(X, rows, mode, path.ridges, weights)
-        np.testing.assert_allclose(path.errors, truth, rtol=1e-3)
-
-
-@pytest.mark.parametrize("mode", ["last", "causal"])
-def test_features_of_very_different_size_and_a_long_sequence_are_left_out_exactly(mode):
-    """Second moments would lose the smallest features, 1e-18 of the largest when squared."""
-    rng = np.random.default_rng(0)
-    X = list(rng.standard_normal((20, 3, 2)) * [1.0, 1e-3])
-    rows = rng.standard_normal((20 if mode == "last" else 60, 1))
-    path = fit(X, rows, mode, grid=[1e-17, 1e-6]).ridge_path
-    truth = exact_left_out(X, rows, mode, path.ridges)
-    np.testing.assert_allclose(path.errors, truth, rtol=1e-7)
-    # More positions than features, and nearly all that is known.
-    X = [scale * rng.standard_normal((n, 2)) for n, scale in ((9, 100.0), (2, 1.0), (3, 1.0))]
-    rows = rng.standard_normal((3 if mode == "last" else 14, 2))
-    path = fit(X, rows, mode, grid=None).ridge_path
-    truth = exact_left_out(X, rows, mode, path.ridges[::9])
-    np.testing.assert_allclose(path.errors[::9], truth, rtol=1e-7)
+        truth = exact_left_out(X, rows, mode, path.ridges[::9])
+        rtol = 1e-5 if name == "one small" else 1e-7
+        np.testing.assert_allclose(path.errors[::9], truth, rtol=rtol)
 
 
 def test_the_ridge_of_least_error_is_chosen():
@@ -213,19 +162,16 @@ def test_ridges_that_rounding_hides_are_refused():
     for count in (2, 30):
         line = rng.standard_normal((count, 3, 1)) * [1.0, 1.0]
         X, Y = np.concatenate([line, line]), np.ones((2 * count, 1))
-        largest = float(np.linalg.norm(oracle.plain_design(X) / np.sqrt(
-            oracle.squared_sizes({}, 2, 2)), 2) ** 2)  # fmt: skip
+        phi = oracle.plain_design(X) / np.sqrt(oracle.squared_sizes({}, 2, 2))
+        largest = float(np.linalg.norm(phi, 2) ** 2)
         for rule in ("loo", "gcv"):
             kept = fit(X, Y, "last", rule, [largest / 1e20, largest]).ridge_path
             assert len(kept.ridges) == 2
             with pytest.raises(OutOfRange, match="1 of the 2 ridges"):
                 fit(X, Y, "last", rule, [largest / 1e23, largest])
-    for mode in MODES:
-        large = 6 if mode == "last" else 2
-        X = [(1.0 if i < large else 1e-5) * rng.standard_normal((3, 2)) for i in range(12)]
-        rows = rng.standard_normal((12 if mode == "last" else 36, 1))
-        with pytest.raises(OutOfRange, match="ridge"):
-            fit(X, rows, mode, grid=[1e-16, 1.0])
+    X = [(1.0 if i < 6 else 1e-5) * rng.standard_normal((3, 2)) for i in range(12)]
+    with pytest.raises(OutOfRange, match="ridge"):
+        fit(X, rng.standard_normal((12, 1)), grid=[1e-16, 1.0])
     X, Y = rng.standard_normal((40, 4, 3)), rng.standard_normal((40, 2))
     with pytest.raises(OutOfRange, match="1 of the 2 ridges"):
         fit(X, Y, grid=[1e-300, 1.0])
@@ -253,13 +199,11 @@ def generalised(X, rows, mode, ridges):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("lengths", "n_dims"),
-    [([3] * 20, 2), ([3] * 5, 3), ([3] * 6, 2), ([1, 2, 3, 4, 5] * 4, 2), ([1] * 4, 2)],
+    ("lengths", "n_dims"), [([3] * 5, 3), ([3] * 6, 2), ([1, 2, 3, 4, 5] * 4, 2), ([1] * 4, 2)]
 )
 def test_gcv_is_its_formula(lengths, n_dims, mode):
     X, rows = task(lengths, n_dims, mode)
     path = fit(X, rows, mode, "gcv").ridge_path
-    assert path.kind == "gcv"
     np.testing.assert_allclose(path.errors, generalised(X, rows, mode, RIDGES), rtol=1e-5)
     # Few rows are met exactly as the ridge falls: 0 / 0, where rounding must not win.
     path = fit(X, rows, mode, "gcv", None).ridge_path
@@ -281,12 +225,6 @@ def test_gcv_of_moments_is_that_of_the_data():
         moments = pa.Moments(3, 2).update(X, rows)
         path = pa.fit(statistics=moments, ridge="gcv", ridge_grid=RIDGES).ridge_path
         np.testing.assert_allclose(path.errors, generalised(X, rows, "last", RIDGES), rtol=1e-9)
-    # Of few rows what is left of the freedom is 1e-14 of it, and must not round away.
-    X, rows = task([3] * 5, 3)
-    tiny = [1e-14 * float(np.linalg.norm(oracle.design(X, {}), 2) ** 2)]
-    moments = pa.Moments(3, 2).update(X, rows)
-    path = pa.fit(statistics=moments, ridge="gcv", ridge_grid=tiny).ridge_path
-    np.testing.assert_allclose(path.errors, generalised(X, rows, "last", tiny), rtol=1e-4)
 
 
 def test_exact_targets_want_the_smallest_ridge():
@@ -300,9 +238,6 @@ def test_exact_targets_want_the_smallest_ridge():
         assert 0 < moments.errors[0] < 1e-18 * power
         for path in (moments, pa.fit(X, Y, ridge="loo").ridge_path):
             assert path.best == path.ridges[0]
-        # Negative control: noise asks for a ridge.
-        noisy = pa.fit(X[:12], Y[:12] + 30 * rng.standard_normal((12, 2)), ridge="loo")
-        assert noisy.ridge > 1e3 * noisy.ridge_path.ridges[0]
 
 
 # ------------------------------------------------------------------ grids and units
@@ -327,57 +262,34 @@ def test_zeros_tie_and_ties_go_to_the_larger_ridge():
         X, rows = task(range(2, 12), 2, mode)
         for rule in ("loo", "gcv"):
             nothing = fit(X, 0 * rows, mode, rule)
-            assert (np.any(nothing.coef), nothing.risk) == (False, 0.0)
             assert not np.any(nothing.ridge_path.errors)
             assert nothing.ridge == pytest.approx(RIDGES[-1])
-            for grid in (None, RIDGES):
-                blind = fit([0 * x for x in X], rows, mode, rule, grid)
-                assert not np.any(blind.coef)
-                power = float(np.mean(np.sum(rows**2, axis=1)))
-                np.testing.assert_allclose(blind.ridge_path.errors, power)
-    X, rows = task([3] * 20)
-    path = fit(X, rows, grid=[3, 1, 3, 2]).ridge_path
+            for grid in (None, [3, 1, 3, 2]):
+                path = fit([0 * x for x in X], rows, mode, rule, grid).ridge_path
+                np.testing.assert_allclose(path.errors, np.mean(np.sum(rows**2, axis=1)))
     np.testing.assert_allclose(path.ridges, [1.0, 2.0, 3.0])
 
 
-MISUSE = {
-    "negative": ({"ridge": -1.0}, InvalidInput, "ridge"),
-    "nan": ({"ridge": float("nan")}, InvalidInput, "ridge"),
-    "infinite": ({"ridge": float("inf")}, InvalidInput, "ridge"),
-    "beyond float64": ({"ridge": 10**400}, InvalidInput, "ridge"),
-    "another rule": ({"ridge": "cv"}, InvalidType, "'loo'.*'gcv'"),
-    "a list": ({"ridge": [1.0]}, InvalidType, "ridge_grid"),
-    "grid without rule": ({"ridge": 1.0, "ridge_grid": [1.0]}, InvalidInput, "ridge_grid"),
-    "empty grid": ({"ridge": "loo", "ridge_grid": []}, InvalidInput, "ridge_grid"),
-    "zero in grid": ({"ridge": "loo", "ridge_grid": [0.0, 1.0]}, InvalidInput, "ridge_grid"),
-    "nan in grid": ({"ridge": "loo", "ridge_grid": [np.nan, 1.0]}, InvalidInput, "ridge_grid"),
-    "text in grid": ({"ridge": "gcv", "ridge_grid": ["a"]}, InvalidType, "ridge_grid"),
-    "two weights of zero": (
-        {"ridge": "loo", "sample_weight": np.eye(20)[0]}, InvalidInput, "'loo'"
-    ),
-    "decay and one sequence": (
-        {"X": np.ones((1, 3, 2)), "Y": np.ones((1, 1)), "form": pa.Form(decay="loo")},
-        InvalidInput, "decay",
-    ),
-    "one sequence": (
-        {"X": np.ones((1, 3, 2)), "Y": np.ones((1, 1)), "ridge": "loo"}, InvalidInput, "'loo'"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MISUSE)
-def test_misuse_is_named(name):
-    options, kind, words = MISUSE[name]
+def test_misuse_is_named():
     X, rows = task([3] * 20)
-    with pytest.raises(kind, match=words):
-        pa.fit(**({"X": X, "Y": rows} | options))
-
-
-def test_sums_cannot_leave_sequences_out():
-    X, rows = task([3] * 20)
-    for kind, rule in ((pa.Moments, "loo"), (pa.TriangularFactor, "gcv")):
-        with pytest.raises(InvalidInput, match=rule):
-            pa.fit(statistics=kind(2, 2).update(X, rows), ridge=rule)
+    sums, factor = (kind(2, 2).update(X, rows) for kind in (pa.Moments, pa.TriangularFactor))
+    alone = {"X": X[:1], "Y": rows[:1]}
+    for options, words in (
+        ({"ridge": float("inf")}, "ridge"),
+        ({"ridge": "cv"}, "'loo'.*'gcv'"),
+        ({"ridge": 1.0, "ridge_grid": [1.0]}, "ridge_grid"),
+        ({"ridge": "loo", "ridge_grid": []}, "ridge_grid"),
+        ({"ridge": "loo", "ridge_grid": [0.0, 1.0]}, "ridge_grid"),
+        ({"ridge": "loo", "ridge_grid": [np.nan, 1.0]}, "ridge_grid"),
+        ({"ridge": "loo", "sample_weight": np.eye(20)[0]}, "'loo'"),
+        ({**alone, "form": pa.Form(decay="loo")}, "decay"),
+        ({**alone, "ridge": "loo"}, "'loo'"),
+        # Sums cannot leave sequences out.
+        ({"X": None, "Y": None, "statistics": sums, "ridge": "loo"}, "loo"),
+        ({"X": None, "Y": None, "statistics": factor, "ridge": "gcv"}, "gcv"),
+    ):
+        with pytest.raises((InvalidInput, InvalidType), match=words):
+            pa.fit(**({"X": X, "Y": rows} | options))
     for call in (pa.Moments, pa.certify):
         with pytest.raises(InvalidInput, match="decay"):
             call(*((2, 1) if call is pa.Moments else (X,)), form=pa.Form(decay="loo"))
@@ -386,20 +298,14 @@ def test_sums_cannot_leave_sequences_out():
 # ------------------------------------------------------------------ the decay
 
 
-def decaying(decay, mode="causal", noise=0.0, seed=0, n_sequences=40, n_tokens=40):
+def decaying(decay, noise=0.0, seed=0, n_sequences=20, n_tokens=30):
     """Sequences, and targets of a random layer with this decay."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_sequences, n_tokens, 2))
-    coef = rng.standard_normal((1, 3, 2))
-    first, second = np.triu_indices(2)
-    products, sums = X[..., first] * X[..., second], np.zeros((n_sequences, 3))
-    outputs = []
-    for t in range(n_tokens):
-        sums = decay * sums + products[:, t]
-        outputs.append(np.einsum("eij,ni,nj->ne", coef, sums, X[:, t]))
-    Y = np.stack(outputs, axis=1)
-    Y += noise * Y.std() * rng.standard_normal(Y.shape)
-    return X, Y[:, -1] if mode == "last" else Y, coef
+    psi = oracle.design(list(X), {"mode": "causal", "decay": decay})
+    theta = rng.standard_normal((6, 1))
+    Y = (psi @ theta).reshape(n_sequences, n_tokens, 1)
+    return X, Y + noise * Y.std() * rng.standard_normal(Y.shape), oracle.table_of(theta, {}, 3, 2)
 
 
 CAUSAL = pa.Form(mode="causal", decay="loo")
@@ -407,60 +313,39 @@ CAUSAL = pa.Form(mode="causal", decay="loo")
 
 def test_a_planted_decay_is_found():
     for decay in (0.5, 0.99, 1.0):
-        X, Y, coef = decaying(decay, n_sequences=20, n_tokens=30)
+        X, Y, coef = decaying(decay)
         result = pa.fit(X, Y, form=CAUSAL)
         assert result.form.decay == result.decay_path.best == pytest.approx(decay, abs=1e-6)
         np.testing.assert_allclose(result.coef, coef, atol=1e-5 * np.abs(coef).max())
-    X, Y, _ = decaying(0.8, "last", n_sequences=150, n_tokens=10)
-    assert pa.fit(X, Y, form=pa.Form(decay="loo")).form.decay == pytest.approx(0.8, abs=1e-6)
+    X, Y, _ = decaying(0.8, n_sequences=150, n_tokens=10)
+    assert pa.fit(X, Y[:, -1], form=pa.Form(decay="loo")).form.decay == pytest.approx(0.8, abs=1e-6)
 
 
-@pytest.mark.parametrize("decay", [0.5, 0.99])
-def test_noise_moves_the_decay_by_its_error_bar(decay):
-    """Over seeds the deviations are those of a standard normal variable."""
-    deviations = []
-    for seed in range(2):
-        X, Y, _ = decaying(decay, noise=0.1, seed=seed, n_sequences=20)
-        result = pa.fit(X, Y, form=CAUSAL)
-        bar = result.decay_path.error_bar
-        deviations.append((result.form.decay - decay) / bar)
-        assert f"{result.form.decay:.6g}" in result.outcome.sentence
-    assert 0.1 < np.max(np.abs(deviations)) < 4.0
-
-
-@pytest.mark.slow
-def test_error_bars_of_decays_are_calibrated():
+@pytest.mark.parametrize(
+    ("n_seeds", "least", "most"),
+    [(3, 0.2, 2.5), pytest.param(30, 0.6, 1.6, marks=pytest.mark.slow)],
+)
+def test_error_bars_of_decays_are_calibrated(n_seeds, least, most):
     for decay in (0.5, 0.9, 0.99):
         deviations = []
-        for seed in range(30):
-            X, Y, _ = decaying(decay, noise=0.1, seed=seed, n_sequences=20)
+        for seed in range(n_seeds):
+            X, Y, _ = decaying(decay, 0.1, seed)
             result = pa.fit(X, Y, form=CAUSAL)
             deviations.append((result.form.decay - decay) / result.decay_path.error_bar)
-        assert 0.6 < np.sqrt(np.mean(np.square(deviations))) < 1.6
+        assert least < np.sqrt(np.mean(np.square(deviations))) < most
 
 
 def test_errors_of_decays_are_those_of_leaving_out():
-    X, Y, _ = decaying(0.7, noise=0.2, n_sequences=10, n_tokens=20)
+    X, Y, _ = decaying(0.7, 0.2, n_sequences=10, n_tokens=20)
     path = pa.fit(X, Y, form=CAUSAL, ridge=0.5).decay_path
     rows = Y.reshape(-1, 1)
+    grid = [0.5, 900.0]
+    by_grid = pa.fit(X, Y, form=CAUSAL, ridge="loo", ridge_grid=grid).decay_path
     for at in (0, len(path.decays) // 2, -1):
         form = {"mode": "causal", "decay": float(path.decays[at])}
-        wanted = left_out_error(list(X), rows, form, 0.5)
-        assert path.errors[at] == pytest.approx(wanted, rel=1e-7)
-    grid = [0.5, 900.0]
-    path = pa.fit(X, Y, form=CAUSAL, ridge="loo", ridge_grid=grid).decay_path
-    for at in (0, -1):
-        form = {"mode": "causal", "decay": float(path.decays[at])}
-        wanted = min(left_out_error(list(X), rows, form, ridge) for ridge in grid)
-        assert path.errors[at] == pytest.approx(wanted, rel=1e-7)
-    # The decays compare by the ridge of the user, or by the best of the user's grid.
-    given = {"form": pa.Form(decay="loo"), "ridge": "loo"}
-    last = Y[:, -1]
-    one, fixed, wide = (
-        pa.fit(X, last, **given | more).decay_path.best
-        for more in ({"ridge_grid": [900.0]}, {"ridge": 900.0}, {})
-    )
-    assert one == fixed != wide
+        wanted = [left_out_error(list(X), rows, form, ridge) for ridge in grid]
+        assert path.errors[at] == pytest.approx(wanted[0], rel=1e-7)
+        assert by_grid.errors[at] == pytest.approx(min(wanted), rel=1e-7)
 
 
 def test_data_that_say_nothing_of_the_decay_are_named():
@@ -475,14 +360,3 @@ def test_data_that_say_nothing_of_the_decay_are_named():
         for targets in (Y, exact):
             path = pa.fit(tokens, targets, form=pa.Form(decay="loo", **more)).decay_path
             assert (path.best, path.error_bar, path.is_flat) == (1.0, None, True)
-
-
-def test_two_planted_scales_are_told_apart():
-    rng = np.random.default_rng(1)
-    form = pa.Form(mode="causal", decay=[0.5, 0.9])
-    attn, value = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 1))
-    layer = pa.LinearAttention(attn, value, form=form, n_dims=2, head_scales=[0, 1])
-    X = rng.standard_normal((60, 20, 2))
-    found = pa.fit(X, layer(X), form=form).layer
-    assert pa.same_function(found, layer)
-    assert sorted(found.head_scales) == [0, 1]

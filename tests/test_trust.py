@@ -1,8 +1,8 @@
 """What a fit promises on fresh sequences: generalisation, learning curves, sample sizes."""
 
 import math
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from scipy.stats import f as f_distribution
 
 import oracle
 import polyattn as pa
-from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.errors import InvalidInput, OutOfRange
 
 
 def noisy(N=200, n=5, d=2, e=1, mode="last", seed=6):
@@ -82,7 +82,7 @@ def by_formula(X, Y, mode, weights, coef, confidence):
     return np.array([excess, risk, left.sum() - np.sum(fitted)]) / total, max(leverage)
 
 
-@pytest.mark.parametrize(("mode", "e"), [("last", 1), ("last", 2), ("causal", 1), ("causal", 2)])
+@pytest.mark.parametrize(("mode", "e"), [("last", 1), ("last", 2), ("causal", 2)])
 def test_bounds_are_those_of_fits_without_each_sequence(mode, e):
     X, Y = noisy(150, 4, 2, e, mode)
     weights = np.random.default_rng(1).integers(1, 4, 150).astype(float)
@@ -105,81 +105,45 @@ def test_bounds_are_those_of_fits_without_each_sequence(mode, e):
 # ------------------------------------------------------------------ promises are kept
 
 
-@dataclass(frozen=True)
+TOKENS = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "Boolean": lambda rng, shape: rng.choice([-1.0, 1.0], shape),
+    "uniform": lambda rng, shape: rng.uniform(-(3**0.5), 3**0.5, shape),
+    "one-hot": lambda rng, shape: np.eye(shape[2])[rng.integers(shape[2], size=shape[:2])],
+    "1 % large": lambda rng, shape: (
+        rng.standard_normal(shape) * np.where(rng.random((shape[0], 1, 1)) < 0.01, 3.0, 1.0)
+    ),
+}
+NOISE = {
+    "none": (0.0, lambda _, shape: np.zeros(shape)),
+    "normal": (1.0, lambda rng, shape: rng.standard_normal(shape)),
+    "shared": (1.0, lambda rng, shape: rng.standard_normal((shape[0], 1, shape[2]))),
+    "Student 3": (3.0, lambda rng, shape: rng.standard_t(3, shape)),
+}
+
+
 class Population:
-    """A list of sequences, of which the best layer and every risk are known by adding up."""
+    """Ten thousand sequences, of which the best layer and every risk are known by adding up."""
 
-    tokens: str = "normal"
-    n_dims: int = 2
-    n_tokens: int = 4
-    target: str = "layer"  # beside a layer, what no layer computes
-    noise: str = "normal"
-    n_outputs: int = 1
-    mode: str = "last"
-
-    @cached_property
-    def X(self):  # noqa: N802
-        rng = np.random.default_rng(6)
-        shape = (10_000, self.n_tokens, self.n_dims)
-        return {
-            "normal": lambda: rng.standard_normal(shape),
-            "Boolean": lambda: rng.choice([-1.0, 1.0], shape),
-            "uniform": lambda: rng.uniform(-(3**0.5), 3**0.5, shape),
-            "Student 8": lambda: rng.standard_t(8, shape),
-            "one-hot": lambda: np.eye(self.n_dims)[rng.integers(self.n_dims, size=shape[:2])],
-            "1 % large": lambda: (
-                rng.standard_normal(shape) * np.where(rng.random((10_000, 1, 1)) < 0.01, 3.0, 1.0)
-            ),
-        }[self.tokens]()
-
-    @cached_property
-    def psi(self):
-        return oracle.plain_design(self.X, self.mode).reshape(len(self.X), -1, self.n_features)
-
-    @property
-    def n_features(self):
-        return self.n_dims**2 * (self.n_dims + 1) // 2
-
-    @cached_property
-    def means(self):
-        """The expected targets (N, rows, e)."""
-        rng = np.random.default_rng(5)
-        found = self.psi @ rng.standard_normal((self.n_features, self.n_outputs)) / self.n_tokens
-        query = self.X[:, -1:] if self.mode == "last" else self.X
-        if self.target == "tanh":
-            found = found + 0.5 * np.tanh(self.X[:, :1, :1])
-        elif self.target == "even":
-            size = np.sum(query**2, axis=-1, keepdims=True)
-            found = found + 0.5 * query[..., :1] * query[..., -1:] * size
-        return found
-
-    @cached_property
-    def best(self):
-        flat = self.psi.reshape(-1, self.n_features)
-        return np.linalg.lstsq(flat, self.means.reshape(len(flat), -1), rcond=1e-10)[0]
-
-    @cached_property
-    def second_moment(self):
-        flat = self.psi.reshape(-1, self.n_features)
-        return flat.T @ flat / len(flat)
-
-    @cached_property
-    def least_risk(self):
-        away = self.means - self.psi @ self.best
-        variance = {"none": 0.0, "normal": 1.0, "shared": 1.0, "Student 3": 3.0}[self.noise]
-        return float(np.mean(np.sum(away**2, axis=-1))) + variance * self.n_outputs
+    def __init__(self, tokens="normal", d=2, n=4, noise="normal", e=1, mode="last", even=False):
+        rng, p = np.random.default_rng(5), d**2 * (d + 1) // 2
+        self.X = TOKENS[tokens](np.random.default_rng(6), (10_000, n, d))
+        self.mode, (variance, self.noise) = mode, NOISE[noise]
+        psi = oracle.plain_design(self.X, mode)
+        targets = psi @ rng.standard_normal((p, e)) / n
+        if even:  # beside a layer, what no layer computes
+            query = (self.X[:, -1:] if mode == "last" else self.X).reshape(len(psi), d)
+            size = np.sum(query**2, axis=1, keepdims=True)
+            targets = targets + 0.5 * query[:, :1] * query[:, -1:] * size
+        self.best = np.linalg.lstsq(psi, targets, rcond=1e-10)[0]
+        self.second_moment = psi.T @ psi / len(psi)
+        away = np.mean(np.sum((targets - psi @ self.best) ** 2, axis=1))
+        self.least_risk = away + variance * e
+        self.means = targets.reshape(10_000, -1, e)
 
     def draw(self, rng, N):
         chosen = rng.integers(len(self.X), size=N)
-        means = self.means[chosen]
-        shape = means.shape
-        noise = {
-            "none": lambda: 0.0,
-            "normal": lambda: rng.standard_normal(shape),
-            "shared": lambda: rng.standard_normal((N, 1, self.n_outputs)),
-            "Student 3": lambda: rng.standard_t(3, shape),
-        }[self.noise]()
-        Y = means + noise
+        Y = self.means[chosen] + self.noise(rng, self.means[chosen].shape)
         return self.X[chosen], Y[:, 0] if self.mode == "last" else Y
 
     def excess(self, coef):
@@ -204,29 +168,25 @@ class Population:
         return np.mean(truths > bounds), np.mean(risks), np.mean(given), ratio
 
 
-P = Population
+# A population, the number of sequences of a sample, and options.
 CELLS = {
-    "normal": (P(), 120, {}),
-    "three dimensions": (P(n_dims=3, n_tokens=5), 180, {}),
-    "tanh": (P(n_dims=3, n_tokens=5, target="tanh"), 180, {}),
-    "Boolean": (P("Boolean", 3, 5, "even", "none"), 120, {}),
-    "even": (P(target="even", noise="none"), 240, {}),
-    "Student 8": (P("Student 8"), 240, {}),
-    "uniform": (P("uniform", target="tanh"), 80, {}),
-    "one-hot": (P("one-hot", 4, 5), 160, {}),
-    "heavy noise": (P(noise="Student 3"), 240, {}),
-    "shared noise": (P(noise="shared", n_outputs=3), 120, {}),
-    "causal": (P(mode="causal", noise="shared"), 90, {}),
+    "normal": ({}, 120, {}),
+    "three dimensions": ({"d": 3, "n": 5}, 180, {}),
+    "Boolean": ({"tokens": "Boolean", "d": 3, "n": 5, "even": True, "noise": "none"}, 120, {}),
+    "even": ({"even": True, "noise": "none"}, 240, {}),
+    "one-hot": ({"tokens": "one-hot", "d": 4, "n": 5}, 160, {}),
+    "heavy noise": ({"noise": "Student 3"}, 240, {}),
+    "causal": ({"mode": "causal", "noise": "shared"}, 90, {}),
     # What a layer cannot express is the same each time: 40 measurements are no 40 sequences.
-    "measured often": (P(target="even", noise="none"), 60, {"copies": 40}),
-    "ridge": (P(), 120, {"ridge": 30.0}),
+    "measured often": ({"even": True, "noise": "none"}, 60, {"copies": 40}),
+    "ridge": ({}, 120, {"ridge": 30.0}),
 }
 
 
 @pytest.mark.parametrize("name", ["three dimensions", "Boolean", "causal", "measured often"])
 def test_promises_are_kept_on_fresh_sequences(name):
     population, N, options = CELLS[name]
-    exceeded, risk_exceeded, promised, ratio = population.judge(N, 30, **options)
+    exceeded, risk_exceeded, promised, ratio = Population(**population).judge(N, 30, **options)
     # Of 30, at most 1.5 are expected: more than 6 have a probability below 1e-3.
     assert max(exceeded, risk_exceeded) <= 6 / 30
     if name != "measured often":
@@ -238,38 +198,14 @@ def test_promises_are_kept_on_fresh_sequences(name):
 @pytest.mark.parametrize("name", CELLS)
 def test_promises_are_kept_in_all_cells(name):
     population, N, options = CELLS[name]
-    exceeded, risk_exceeded, *_ = population.judge(N, 300, **options)
+    exceeded, risk_exceeded, *_ = Population(**population).judge(N, 300, **options)
     assert max(exceeded, risk_exceeded) <= 0.05
 
 
 def test_what_was_never_seen_breaks_any_promise():
     """Negative control, and why "tails" is a condition: large sequences, one in a hundred."""
-    exceeded, _, promised, _ = P("1 % large").judge(240, 40)
+    exceeded, _, promised, _ = Population("1 % large").judge(240, 40)
     assert exceeded > 0.4 * promised > 0
-
-
-def test_the_mean_excess_is_a_bound_of_the_mean():
-    """Left out minus fitted is on average at least the excess of fits to one sequence fewer."""
-    population = P("uniform", 1, 3, "even")
-    rng, bounds, truths = np.random.default_rng(3), [], []
-    for _ in range(100):
-        X, Y = population.draw(rng, 12)
-        bounds.append(pa.fit(X, Y).generalisation().mean_excess)
-        truths.append(population.excess(pa.fit(X[1:], Y[1:]).coef))
-    # It is about twice as large: a third of it would be too small.
-    assert np.mean(bounds) / 3 < np.mean(truths) < np.mean(bounds)
-
-
-def test_a_ridge_and_a_limit_on_heads_count_as_distance():
-    population = P("uniform", 3, 5, n_outputs=2)
-    X, Y = population.draw(np.random.default_rng(5), 600)
-    free = pa.fit(X, Y).generalisation().excess_risk
-    for options in ({"ridge": 2e3}, {"n_heads": 1}):
-        other = pa.fit(X, Y, **options)
-        found, truth = other.generalisation(), population.excess(other.coef)
-        assert truth > 2 * free
-        assert truth < found.excess_risk < 10 * truth
-        assert truth + 2.0 < found.risk
 
 
 # ------------------------------------------------------------------ nothing without ground
@@ -284,13 +220,11 @@ def test_nothing_is_promised_without_ground():
     exact = psi @ np.ones((6, 1))
     tails = np.random.default_rng(0).standard_t(1.2, 100)
     for data, condition in (
-        ((X[:1], Y[:1]), "number of different sequences"),
         ((X[:5], Y[:5]), "number of different sequences"),
         ((X[:8], Y[:8]), "effective number of sequences"),
         ((heavy, Y), "largest leverage of a sequence"),
         ((X, spiked), "effective number of sequences"),
         ((X, exact), "share of the squared error left out in the targets"),
-        ((X, 0 * exact), "share of the squared error left out in the targets"),
         ((X, np.column_stack([tails, 1e15 * exact[:, 0]])), "effective number of sequences"),
     ):
         found = pa.fit(*data).generalisation()
@@ -298,11 +232,10 @@ def test_nothing_is_promised_without_ground():
         assert np.isinf(found.excess_risk)
         assert np.isinf(found.risk)
         assert condition in {each.name for each in found.conditions if each.holds is False}
-        assert condition in found.sentence
-        assert found.to_dict()["excess_risk"] is None
     # Of 259,200 features no matrix is made to find out that few sequences are too few.
     wide = np.random.default_rng(0).standard_normal((4, 2, 80))
-    assert not pa.fit(wide, Y[:4]).generalisation().promised
+    few = pa.fit(wide, Y[:4])
+    assert not few.generalisation().promised
     # A decay that the data chose is no fixed form.
     chosen = pa.fit(X, Y, form=pa.Form(decay="loo")).generalisation()
     assert not chosen.promised
@@ -312,12 +245,9 @@ def test_nothing_is_promised_without_ground():
 def test_more_confidence_and_the_risk_need_more():
     X, Y = noisy()
     found = [pa.fit(X, Y).generalisation(each) for each in (0.5, 0.9, 0.99, 1 - 1e-8)]
-    assert all(each.promised for each in found)
-    assert [each.confidence for each in found] == [0.5, 0.9, 0.99, 1 - 1e-8]
     bounds = np.array([[each.excess_risk, each.risk] for each in found])
     assert np.all(np.diff(bounds, axis=0) > 0)
     assert np.all(bounds[:, 0] < bounds[:, 1])
-    assert all(str(each) in " ".join(str(found[0]).split()) for each in found[0].conditions)
     # Of some tails the excess can be promised, and the risk itself not.
     rng = np.random.default_rng(0)
     Y = Y + np.where(rng.random(Y.shape) < 0.02, 12.0, 0.0) * rng.standard_normal(Y.shape)
@@ -344,26 +274,6 @@ def test_copies_order_units_and_zero_weights_change_nothing():
     for other in (tripled, pa.fit(X[order], Y[order]), weighted):
         np.testing.assert_allclose(bounds(other), wanted, rtol=1e-9)
     np.testing.assert_allclose(bounds(pa.fit(1e40 * X, 1e60 * Y)), 1e120 * wanted, rtol=1e-9)
-    rng = np.random.default_rng(0)
-    ragged = [rng.standard_normal((n, 2)).astype(np.float32) for n in rng.integers(2, 7, 300)]
-    found = pa.fit(ragged, [rng.standard_normal((len(x), 1)) for x in ragged], "causal")
-    assert found.generalisation().promised
-
-
-@pytest.mark.parametrize("share", [0.5, 0.25])
-def test_other_targets_of_the_same_tokens_are_no_other_sequences(share):
-    X, Y = noisy()
-    again = Y + np.random.default_rng(1).standard_normal(Y.shape)
-    weights = np.repeat([share, 1 - share], len(X))
-    both = pa.fit(np.concatenate([X, X]), np.concatenate([Y, again]), sample_weight=weights)
-    found = both.generalisation()
-    mean = pa.fit(X, share * Y + (1 - share) * again).generalisation()
-    assert found.n_sequences == len(X)
-    np.testing.assert_allclose(found.excess_risk, mean.excess_risk, rtol=1e-9)
-    np.testing.assert_allclose(found.mean_excess, mean.mean_excess, rtol=1e-9)
-    # How targets of the same tokens differ is a part of the risk, on fresh sequences, too.
-    spread = share * (1 - share) * np.sum((Y - again) ** 2) / len(X)
-    assert found.risk > mean.risk + 0.5 * spread
 
 
 def test_data_are_kept_where_they_are_small_and_given_again_elsewhere(tmp_path):
@@ -388,7 +298,6 @@ def test_misuse_of_generalisation_is_named():
     result = pa.fit(X, Y)
     classes = pa.fit(X, (Y[:, 0] > 0).astype(int), loss="logistic", ridge=1.0)
     for call, words in (
-        (lambda: result.generalisation(1.0), "confidence"),
         (lambda: result.generalisation(1 - 1e-16), "confidence"),
         (lambda: result.generalisation(0.95, Y=Y), "Y"),
         (lambda: result.generalisation(0.95, sample_weight=np.ones(200)), "sample_weight"),
@@ -398,8 +307,6 @@ def test_misuse_of_generalisation_is_named():
     ):
         with pytest.raises(InvalidInput, match=words):
             call()
-    with pytest.raises(InvalidType, match="confidence"):
-        result.generalisation("high")
     for changed in (X[0] + 1.0, np.nan):
         X[0] = changed
         with pytest.raises(InvalidInput, match="since"):
@@ -423,7 +330,7 @@ def squared(outputs, targets):
     return np.mean(np.sum((np.asarray(outputs) - targets) ** 2, axis=-1))
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.5, "gcv", "loo"])
+@pytest.mark.parametrize("ridge", [0.0, 0.5, "loo"])
 def test_every_point_is_the_fit_of_so_many_sequences(ridge):
     X, Y, test = curve_task()
     sizes = [5, 18, 60, 300]
@@ -443,18 +350,6 @@ def test_every_point_is_the_fit_of_so_many_sequences(ridge):
             assert train == pytest.approx(alone.risk, rel=1e-6, abs=1e-6 if loose else 1e-10)
     np.testing.assert_array_equal(curve.sizes, sizes)
     np.testing.assert_array_equal(curve.n_rows, sizes)
-    assert curve.target_power == pytest.approx(squared(0.0, test["Y_test"]))
-
-
-def test_nearly_equal_coordinates_are_fitted_as_by_fit():
-    """Sums alone would take them for equal."""
-    X, Y, test = curve_task()
-    X = X[:80].copy()
-    X[..., 2] = X[..., 1] * (1 + 1e-4 * np.random.default_rng(0).standard_normal(X.shape[:2]))
-    curve = pa.learning_curve(X, Y[:80], [30, 60], n_repeats=2, random_state=3, **test)
-    part = np.random.default_rng(3).permutation(80)[:60]
-    alone = pa.fit(X[part], Y[part]).predict(test["X_test"])
-    assert curve.test_risks[0, 1] == pytest.approx(squared(alone, test["Y_test"]))
 
 
 def test_means_errors_and_the_peak():
@@ -467,78 +362,52 @@ def test_means_errors_and_the_peak():
     np.testing.assert_allclose(curve.test_error**2, over_repeats + np.diag(curve.test_covariance))
     spread = curve.train_risks.std(axis=0, ddof=1) / np.sqrt(8)
     np.testing.assert_allclose(curve.train_error, spread)
-    rows = curve.table()
-    assert [row["sizes"] for row in rows] == curve.sizes.tolist()
-    assert rows[-1]["test_risk"] == curve.test_risk[-1]
     # A quarter is held out, and the last size is all the rest.
     assert (curve.sizes[-1], curve.n_test, curve.n_repeats) == (450, 150, 8)
     # Far beyond the peak the excess over the noise is p/N of it, in training with another sign.
     noise = 2 * 0.3**2
     assert curve.test_risk[-1] == pytest.approx(noise * (1 + 18 / 450), rel=0.15)
     assert curve.train_risk[-1] == pytest.approx(noise * (1 - 18 / 450), rel=0.15)
-    again = pa.learning_curve(X, Y, n_repeats=8)
-    np.testing.assert_array_equal(again.test_risks, curve.test_risks)
 
 
 def test_modes_forms_and_contexts_have_curves():
-    for mode in ("causal", "full"):
-        task = pa.data.planted(60, (2, 5), 2, mode=mode, noise=0.1)
-        curve = pa.learning_curve(task.X, task.Y, [2, 10, 40], mode=mode, n_repeats=2)
-        assert np.all(curve.n_rows > 1.5 * curve.sizes)
-        assert curve.n_features == 6
-        assert curve.test_risk[-1] < 0.05
+    task = pa.data.planted(60, (2, 5), 2, mode="causal", noise=0.1)
+    curve = pa.learning_curve(task.X, task.Y, [2, 10, 40], mode="causal", n_repeats=2)
+    assert np.all(curve.n_rows > 1.5 * curve.sizes)
+    assert curve.n_features == 6
+    assert curve.test_risk[-1] < 0.05
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((80, 1, 2)), rng.standard_normal((80, 4, 3))
     Y = np.einsum("ni,nsj,nsk->n", X[:, 0, :1], Z[..., :1], Z[..., 1:2])[:, None]
     form = pa.Form(mode="full")
-    for given, more in (
-        (slice(None), {}),
-        (slice(60), {"X_test": X[60:], "Y_test": Y[60:, None], "context_test": Z[60:]}),
-    ):
-        curve = pa.learning_curve(
-            X[given], Y[given, None], [20, 50], form=form, context=Z[given], n_repeats=2, **more
-        )
-        assert curve.form == form
-        assert curve.test_risk[-1] < 1e-12
+    held_out = {"X_test": X[60:], "Y_test": Y[60:, None], "context_test": Z[60:]}
+    for n, more in ((80, {}), (60, held_out)):
+        given = {"form": form, "context": Z[:n], "n_repeats": 2} | more
+        assert pa.learning_curve(X[:n], Y[:n, None], [20, 50], **given).test_risk[-1] < 1e-12
 
 
-def curve_of(*test_risks):
-    """A curve with these test risks over sizes, one list for each repeat."""
+def test_the_outcome_of_a_curve_is_that_of_its_last_sizes():
     X, Y, _ = curve_task()
-    made = pa.learning_curve(X, Y, [10, 100], n_repeats=2)
-    count = len(test_risks[0])
-    sizes = np.arange(1, count + 1) * 100
-    return replace(
-        made, sizes=sizes, n_rows=sizes * 1.0, test_risks=np.array(test_risks),
-        train_risks=np.array(test_risks) / 2, test_covariance=np.zeros((count, count)),
-    )  # fmt: skip
+    made = pa.learning_curve(X, Y, [10, 100, 200], n_repeats=2)
 
+    def outcome(risks, covariance):
+        return replace(made, test_risks=np.array(risks), test_covariance=covariance).outcome
 
-@pytest.mark.parametrize(
-    ("name", "ok", "risks"),
-    [
+    for name, ok, risks in (
         ("falling", True, ([3.0, 2.0, 1.0], [3.1, 2.0, 1.1])),
         ("levelled", True, ([3.0, 1.0, 1.01], [3.0, 1.02, 1.0])),
         ("above_least", False, ([3.0, 1.0, 2.0], [3.0, 1.1, 2.2])),
         # The least of all is not sure, but the last step up is.
         ("above_least", False, ([1.0, 3.0, 4.0], [4.0, 3.0, 4.01])),
         ("undecided", False, ([3.0, 90.0, 1.0], [3.0, 2.0, 1.1])),
-    ],
-)
-def test_the_outcome_of_a_curve_is_that_of_its_last_sizes(name, ok, risks):
-    outcome = curve_of(*risks).outcome
-    assert (outcome.name, outcome.ok) == (name, ok)
-
-
-def test_errors_of_the_same_held_out_sequences_cancel_in_a_step():
-    X, Y, test = curve_task()
-    curve = pa.learning_curve(X, Y, [10, 100, 200], n_repeats=2, **test)
+    ):
+        found = outcome(risks, np.zeros((3, 3)))
+        assert (found.name, found.ok) == (name, ok)
+    # Errors of the same sequences held out cancel: a step of 0.5, known to 0, to 0.28 and to 0.4.
     names = []
     for shared in (1.0, 0.0, -1.0):
         covariance = 0.04 * np.array([[1, 0, 0], [0, 1, shared], [0, shared, 1]])
-        risks = np.array([[3.0, 2.0, 1.5], [3.0, 2.0, 1.5]])
-        names.append(replace(curve, test_risks=risks, test_covariance=covariance).outcome.name)
-    # A step of 0.5, known to 0, to 0.28 and to 0.4.
+        names.append(outcome([[3.0, 2.0, 1.5]] * 2, covariance).name)
     assert names == ["falling", "undecided", "undecided"]
 
 
@@ -553,18 +422,15 @@ def test_error_bars_count_the_sequences_held_out():
     assert both > 0.8 * np.sqrt(small * large)
     # Errors of one sequence go together: copies of its only token say nothing new.
     Z, targets = noisy(120, 1, mode="causal")
-    once, often = (
-        pa.learning_curve(
-            Z[:80], targets[:80], [40, 80], form=pa.Form(mode="causal", window=1), n_repeats=2,
-            X_test=np.repeat(Z[80:], n, axis=1), Y_test=np.repeat(targets[80:], n, axis=1),
-        )
-        for n in (1, 7)
-    )  # fmt: skip
-    np.testing.assert_allclose(often.test_error, once.test_error)
+    form, bars = pa.Form(mode="causal", window=1), []
+    for n in (1, 7):
+        held = {"X_test": Z[80:].repeat(n, axis=1), "Y_test": targets[80:].repeat(n, axis=1)}
+        bars.append(pa.learning_curve(Z[:80], targets[:80], [40, 80], form=form, **held).test_error)
+    np.testing.assert_allclose(*bars)
     # Of one sequence held out no spread is known, and that is said.
     alone = pa.learning_curve(X, Y, [50, 200], X_test=X[:1], Y_test=Y[:1])
     np.testing.assert_array_equal(alone.test_covariance, 0.0)
-    assert "one that is held out" in alone.outcome.sentence
+    assert "one sequence was held out" in alone.outcome.sentence
 
 
 @pytest.mark.slow
@@ -589,17 +455,13 @@ def test_misuse_of_learning_curves_is_named():
     for change, words in (
         ({"train_sizes": [5]}, "train_sizes"),
         ({"train_sizes": [5, 451]}, "450"),
-        ({"train_sizes": 7}, "train_sizes"),
         ({"train_sizes": [0, 5]}, "train_sizes"),
         ({"n_repeats": 1}, "n_repeats"),
         ({"X_test": fresh}, "Y_test"),
         ({"context_test": fresh}, "context_test"),
         ({"X": X[:3], "Y": Y[:3]}, "at least 3"),
-        ({"X": pa.scan(X, Y), "Y": Y}, "arrays"),
         ({"X_test": fresh[..., :2], "Y_test": test["Y_test"]}, "coordinates"),
         ({"X_test": fresh, "Y_test": test["Y_test"][:, :1]}, "Y"),
-        ({"ridge": -1.0}, "ridge"),
-        ({"mode": "first"}, "mode"),
     ):
         with pytest.raises(InvalidInput, match=words):
             pa.learning_curve(**({"X": X, "Y": Y} | change))
@@ -646,39 +508,14 @@ def test_sample_sizes_grow_as_the_theorem_says(over):
         {"bias": True}, {"n_context_dims": 5, "form": pa.Form(mode="full")},
     ):  # fmt: skip
         assert pa.sample_size(**usual | more) > pa.sample_size(**usual)
-    small = {"error": 1e-6, "over": over}
-    assert pa.sample_size(128, **small) / pa.sample_size(64, **small) == pytest.approx(16, rel=0.03)
-    assert pa.sample_size(8, noise=2.0, **small) == pytest.approx(
-        4 * pa.sample_size(8, **small), rel=2e-2
-    )
-    sizes = [pa.sample_size(16, confidence=1 - 10.0**-k, **small) for k in (2, 4, 8)]
-    assert sizes[2] - sizes[1] < 0.1 * sizes[0]
     for error, most in ((1.0, 30.0), (0.1, 6.0), (1e-5, 1.2), (1e-8, 1.04)):
         fitted, fresh = (pa.sample_size(4, error, over=each) for each in ("fitted", "fresh"))
         assert fitted < fresh < most * fitted
     assert pa.sample_size(4, 0.1, leverage=2.0) < pa.sample_size(4, 0.1)
 
 
-def test_the_promise_of_a_sample_size_holds_and_a_third_breaks_it():
-    rng = np.random.default_rng(0)
-    error, noise = 0.05, 0.55
-    n_rows = pa.sample_size(2, error, 0.9, noise=noise, over="fitted")
-
-    def failures(n, n_trials):
-        X = rng.standard_normal((n, 3, 2))
-        truth = oracle.plain_design(X) @ rng.standard_normal((6, 2))
-        fits = (
-            pa.fit(X, truth + noise * rng.standard_normal(truth.shape)) for _ in range(n_trials)
-        )
-        return sum(squared(fit.predict(X), truth) > error for fit in fits)
-
-    # Failures are binomial with at most 20 expected; 40 have a probability below 1e-5.
-    assert failures(n_rows, 200) <= 40
-    assert failures(n_rows // 3, 40) > 20
-
-
 def test_the_promise_over_fresh_sequences_holds_and_that_for_fitted_ones_is_too_small():
-    population = P(n_dims=3, n_tokens=6, n_outputs=3)
+    population = Population(d=3, n=6, e=3)
     rng = np.random.default_rng(2)
 
     def missed(N, n_trials):
@@ -689,38 +526,11 @@ def test_the_promise_over_fresh_sequences_holds_and_that_for_fitted_ones_is_too_
     assert missed(pa.sample_size(3, 1.0, over="fitted"), 40) > 10
 
 
-@pytest.mark.parametrize(("leverage", "most", "least"), [(20.0, 20, 0), (1.0, 200, 40)])
-def test_rare_features_need_the_leverage_they_have(leverage, most, least):
-    """Tokens that are zero but for one in twenty: leverage 20 where they are not."""
-    noise, error, chance = 1e-3, 1e-2, 0.05
-    n_rows = pa.sample_size(1, error, 0.9, noise=noise, leverage=leverage)
-    rng, misses = np.random.default_rng(0), 0
-    for _ in range(200):
-        seen = rng.binomial(n_rows, chance)
-        # y = x^3 + noise: the fitted coefficient is off by noise / sqrt(seen), or not known at all.
-        away = 1.0 if seen == 0 else noise**2 / seen * rng.standard_normal() ** 2
-        misses += chance * away > error
-    assert least <= misses <= most
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"n_dims": 0}, "n_dims"),
-        ({"n_dims": 2.0}, "n_dims"),
-        ({"n_outputs": 0}, "n_outputs"),
-        ({"n_dims": 10**200}, "n_dims"),
-        ({"error": 0.0}, "error"),
-        ({"error": float("nan")}, "error"),
-        ({"error": 1e-308, "noise": 1e300}, "error"),
-        ({"confidence": 1.0}, "confidence"),
-        ({"confidence": 0.0}, "confidence"),
-        ({"noise": -1.0}, "noise"),
-        ({"over": "all"}, "over"),
-        ({"leverage": 0.5}, "leverage"),
-        ({"leverage": float("inf")}, "leverage"),
-    ],
-)
-def test_misuse_of_sample_sizes_is_named(options, word):
-    with pytest.raises(InvalidInput, match=word):
-        pa.sample_size(**{"n_dims": 2, "error": 0.1} | options)
+def test_misuse_of_sample_sizes_is_named():
+    for name, value in (
+        ("n_dims", 0), ("n_dims", 10**200), ("n_outputs", 0), ("error", 0.0),
+        ("confidence", 1.0), ("confidence", 0.0), ("noise", -1.0), ("over", "all"),
+        ("leverage", 0.5), ("leverage", float("inf")),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=name):
+            pa.sample_size(**{"n_dims": 2, "error": 0.1, name: value})
