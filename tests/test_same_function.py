@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import oracle
 import polyattn as pa
-from oracle import EPS, FORMS, MODES
+from oracle import EPS, FORMS
 from polyattn.errors import InvalidInput, InvalidType
 
 seeds = st.integers(0, 2**32 - 1)
@@ -232,10 +232,6 @@ def test_zero_and_idle_layers_keep_one_head():
     for layer in (idle, pa.SoftmaxAttention(pair[1], turned.value, rotary=FREQUENCIES)):
         assert pa.canonical(layer).n_heads == 1
         assert pa.same_function(pa.canonical(layer), layer)
-    nothing = pa.SoftmaxAttention(np.zeros((1, 2, 2)), np.zeros((1, 2, 1)))
-    assert worst(nothing, nothing) == 0.0
-    one = pa.SoftmaxAttention(np.eye(2), np.ones((2, 1)))
-    assert pa.match_heads(one, nothing).worst_attn == pytest.approx(np.sqrt(2))
     # A head without a value computes nothing, whatever its attn is.
     layer = linear(n_heads=3)
     off = np.array([1.0, 0.0, 1.0])[:, None, None]
@@ -337,9 +333,6 @@ def test_scales_of_heads_count():
     match = pa.match_heads(other, layer)
     np.testing.assert_array_equal(match.order, [0, -1, 2, 3])
     assert match.extra == (1,)
-    # Which positions are predicted does not matter for heads.
-    last = remade(layer, form=pa.Form("last", decay=(0.5, 0.9)))
-    assert worst(last, layer) == 0.0
 
 
 def one_entry(form, place, size=1.0):
@@ -462,19 +455,12 @@ def test_what_a_constant_coordinate_hides():
 
 
 def test_real_sequences_of_any_length_are_meant():
-    """sigmoid(z) + sigmoid(-z) = 1 on two tokens, and ±1 tokens do not tell x1 + x2 from 2 x1."""
+    """sigmoid(z) + sigmoid(-z) = 1 on two tokens."""
     rng = np.random.default_rng(0)
     A, V = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
     layer = pa.SoftmaxAttention(np.stack([A, -A, 0 * A]), np.stack([V, V, -2 * V]))
     assert np.abs(layer(rng.standard_normal((20, 2, 3)))).max() < 1e-14
     assert not pa.same_function(layer, pa.SoftmaxAttention(A, 0 * V))
-    first, second = np.eye(2)
-    queries = [0 * first, first + second, first - second, 2 * first]
-    attn, V = np.stack([np.outer(query, first) for query in queries]), np.stack([V[:2], V[:2]])
-    one, other = (pa.SoftmaxAttention(attn[some], V) for some in ([0, 3], [1, 2]))
-    X = pa.data.boolean_sequences(50, 3, 2)
-    assert np.abs(one(X) - other(X)).max() < 1e-14
-    assert not pa.same_function(one, other)
 
 
 def test_a_hopeless_head_does_not_disturb_the_others():
@@ -488,29 +474,23 @@ def test_a_hopeless_head_does_not_disturb_the_others():
     match = pa.match_heads(found, planted)
     assert match.order.tolist() == [0, 1]
     assert match.attn_errors[1] > 3
-    for family in ("same_value", "identity", "scales", "close"):
-        hard = pa.data.hard_softmax_layer(family, 4, 4)
-        backwards = pa.SoftmaxAttention(hard.attn[::-1], hard.value[::-1])
-        assert pa.match_heads(backwards, hard).order.tolist() == [3, 2, 1, 0]
-        assert worst(backwards, hard) == 0.0
 
 
 @pytest.mark.parametrize("change", ["frequency", "query", "phase", "value", "order of planes"])
 def test_changes_of_rotary_layers_are_noticed(change):
-    for mode in MODES:
-        layer = rotary(2, True, mode)
-        planes, frequencies, value = as_planes(layer), layer.frequencies.copy(), layer.value.copy()
-        if change == "frequency":
-            frequencies[0] *= 1 + 1e-6
-        elif change == "query":
-            planes[0][0, 0, 0] += 1e-6
-        elif change == "phase":
-            planes[0][0, :, 0] *= np.exp(1e-6j)
-        elif change == "value":
-            value[1, 0] += 1e-6
-        else:
-            frequencies[[0, 2]] = frequencies[[2, 0]]
-        assert not pa.same_function(layer, from_planes(planes, frequencies, layer, value))
+    layer = rotary(2, True)
+    planes, frequencies, value = as_planes(layer), layer.frequencies.copy(), layer.value.copy()
+    if change == "frequency":
+        frequencies[0] *= 1 + 1e-6
+    elif change == "query":
+        planes[0][0, 0, 0] += 1e-6
+    elif change == "phase":
+        planes[0][0, :, 0] *= np.exp(1e-6j)
+    elif change == "value":
+        value[1, 0] += 1e-6
+    else:
+        frequencies[[0, 2]] = frequencies[[2, 0]]
+    assert not pa.same_function(layer, from_planes(planes, frequencies, layer, value))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -548,23 +528,20 @@ def test_rotary_heads_differ_by_the_root_mean_square_over_offsets():
 
 
 def test_only_like_layers_are_compared():
-    plain, layer, turned = linear(), softmax(), rotary()
+    plain, layer = linear(), softmax()
     decays = [linear({"mode": "causal", "decay": decay}) for decay in (0.5, 0.6)]
     fitted = pa.fit(np.ones((3, 2, 1)), np.ones(3))
     for call, word in [
         (lambda: pa.same_function(layer, plain), "SoftmaxAttention and LinearAttention"),
-        (lambda: pa.same_function(plain, 3), "int"),
         (lambda: pa.coefficient_distance(layer, layer), "LinearAttention"),
         (lambda: pa.match_heads(layer, plain), "SoftmaxAttention and LinearAttention"),
         (lambda: pa.match_heads(layer, fitted), "FitResult"),
-        (lambda: pa.canonical(3), "int"),
         (lambda: pa.same_function(layer, layer, tolerance=-1), "tolerance"),
         *((lambda wrong=wrong: pa.canonical(plain, tolerance=wrong), "tolerance")
           for wrong in (-1.0, np.nan)),
         (lambda: pa.same_function(layer, softmax(mode="last")), "mode"),
         (lambda: pa.same_function(layer, softmax(n_outputs=1)), "n_outputs"),
         (lambda: pa.same_function(layer, softmax(n_dims=2, bias=True)), "n_dims"),
-        (lambda: pa.same_function(turned, rotary(mode="last")), "mode"),
         (lambda: pa.same_function(*decays), "decay=0.6"),
         (lambda: pa.match_heads(*decays), "decay=0.6"),
         (lambda: pa.match_heads(plain, linear({}, 3, 2)), "n_context_dims"),
