@@ -48,14 +48,6 @@ def claims_least(found):
     return "no layer with fewer" in found.sentence
 
 
-def test_the_fold_of_this_file_is_that_of_the_papers():
-    attn, value = random_heads(3, 2, 2)
-    expected = oracle.coefficients({"attn": attn, "value": value}, 3, {})
-    np.testing.assert_allclose(fold(attn, value), expected, atol=1e-14)
-    found = pa.heads.factor(expected)
-    np.testing.assert_allclose(found.coef(), fold(found.attn, found.value), atol=1e-13)
-
-
 # ------------------------------------------------------------------ the same function
 
 
@@ -63,7 +55,9 @@ def test_the_fold_of_this_file_is_that_of_the_papers():
 def test_factored_heads_are_exact_balanced_and_no_more_than_the_bound(n_dims, n_outputs, seed):
     coef = generic(n_dims, n_outputs, seed)
     found = pa.heads.factor(coef)
-    assert max(missed(found, coef), found.lost) <= 100 * EPS * n_dims**2
+    by_loops = oracle.coefficients({"attn": found.attn, "value": found.value}, n_dims, {})
+    errors = [relative_error(each, coef) for each in (by_loops, found.coef())]
+    assert max(*errors, found.lost) <= 100 * EPS * n_dims**2
     assert found.n_heads <= min(n_outputs * n_dims, n_dims**2)
     assert found.risk_gap is found.output_error is None
     sizes = (np.linalg.norm(each, axis=(1, 2)) for each in (found.attn, found.value))
@@ -81,28 +75,17 @@ def check_planted(n_dims, n_outputs, n_heads, seed=0):
     assert claims_least(found) == (found.n_heads <= max(min(n_outputs, n_dims), -(-n_dims // 2)))
 
 
-def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be():
-    for n_dims in (1, 2, 3, 4, 6, 12):
+@pytest.mark.parametrize("n_seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be(n_seeds):
+    for n_dims in (1, 2, 3, 4, 6, 12) if n_seeds == 1 else (2, 3, 5, 8):
         for n_outputs in sorted({1, 2, n_dims}):
             for n_heads in range(1, min(4, max(min(n_outputs, n_dims), -(-n_dims // 2))) + 1):
-                check_planted(n_dims, n_outputs, n_heads)
+                for seed in range(n_seeds):
+                    check_planted(n_dims, n_outputs, n_heads, seed)
     check_planted(3, 1, 3)
     # Three heads are looked for in vain with two, which only a bound of three would prove.
     assert not claims_least(pa.heads.compress(generic(3, 1)))
     assert not claims_least(pa.heads.factor(planted(4, 4, 1)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_dims", [2, 3, 4, 5, 6, 8, 12])
-def test_the_planted_number_of_heads_is_found_for_every_seed(n_dims):
-    for n_outputs in sorted({1, 2, n_dims}):
-        for n_heads in (1, 2, 3, 4):
-            for seed in range(5):
-                check_planted(n_dims, n_outputs, n_heads, seed)
-    for sizes in {8: [(8, 8, 12)], 12: [(12, 1, 7), (12, 12, 20)]}.get(n_dims, ()):
-        found = pa.heads.compress(planted(*sizes))
-        assert found.n_heads == sizes[2]
-        assert missed(found, planted(*sizes)) <= 2e-10
 
 
 def one_entry(*at):
@@ -179,14 +162,6 @@ def test_the_tolerance_is_what_may_be_lost():
         assert found.lost <= 1e-6
 
 
-def test_the_seed_decides_the_heads():
-    first, second, other = (
-        pa.heads.compress(generic(2, 2), random_state=seed).attn for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert not np.array_equal(first, other)
-
-
 # ------------------------------------------------------------------ so many heads, and no more
 
 
@@ -234,43 +209,10 @@ def test_the_best_heads_are_as_good_as_a_general_optimiser_with_many_starts(
         assert found.lost == pytest.approx(np.sqrt(reached / whole), rel=1e-6)
     else:
         assert found.risk_gap == pytest.approx(reached, rel=1e-9)
-
-
-@pytest.mark.parametrize("n_rows", [None, 8])
-def test_enough_heads_are_exact(n_rows):
-    coef = generic(3, 2)
-    gram = None if n_rows is None else gram_of(3, n_rows)
-    weights, risks = norm_of_tensors(3) if gram is None else gram, []
-    for n_heads in (1, 6):
-        found = pa.heads.best_heads(coef, n_heads, gram)
-        assert (found.attn.shape, found.value.shape) == ((n_heads, 3, 3), (n_heads, 3, 2))
-        risks.append(excess(found, coef, weights))
-    whole = excess(pa.heads.best_heads(0 * coef, 1), coef, weights)
-    assert abs(risks[-1]) <= 1e-12 * whole
-    assert risks[0] > 1e-3 * whole or n_rows == 8
-    # Without a number the function is kept.
-    assert excess(pa.heads.best_heads(coef, None, gram), coef, weights) <= 1e-15 * whole
-
-
-def test_planted_heads_are_met_and_one_head_less_misses_them():
-    coef = planted(4, 4, 2)
-    for gram in (None, gram_of(4, 500)):
-        assert pa.heads.best_heads(coef, 2, gram).lost <= 1e-6
-        assert pa.heads.best_heads(coef, 1, gram).lost > 1e-2
-    assert pa.heads.best_heads(planted(6, 2, 3), 3, gram_of(6, 500)).lost <= 1e-6
-
-
-def test_moments_decide_what_is_best_and_their_scale_does_not():
-    coef, gram = generic(2, 2), gram_of(2, 30)
-    plain, weighted = pa.heads.best_heads(coef, 1), pa.heads.best_heads(coef, 1, gram)
-    assert plain.lost < weighted.lost
-    assert weighted.risk_gap < 0.99 * excess(plain, coef, gram)
-    scaled = pa.heads.best_heads(coef * 1e120, 1, gram / 1e120)
-    assert scaled.risk_gap == pytest.approx(weighted.risk_gap * 1e120, rel=1e-6)
-    assert scaled.lost == pytest.approx(weighted.lost, rel=1e-6)
-    for far, word in ((1e200, "divide"), (1e-200, "multiply")):
-        with pytest.raises(OutOfRange, match=word):
-            pa.heads.best_heads(coef * far, 1, gram)
+        # The scale of the moments decides nothing.
+        scaled = pa.heads.best_heads(coef * 1e120, n_heads, gram / 1e120)
+        assert scaled.risk_gap == pytest.approx(reached * 1e120, rel=1e-6)
+        assert scaled.lost == pytest.approx(found.lost, rel=1e-6)
 
 
 def test_what_the_data_do_not_see_costs_nothing():
@@ -314,6 +256,13 @@ def risk_of(outputs, Y):
     return power([a - b for a, b in zip(outputs, Y, strict=True)])
 
 
+def change(predicted, computed):
+    """The largest change of an output beside that output, both root mean square."""
+    predicted, computed = rows_of(predicted), rows_of(computed)
+    size = np.sqrt(np.mean(predicted**2, axis=0))
+    return float(np.max(np.sqrt(np.mean((predicted - computed) ** 2, axis=0)) / size))
+
+
 def task(n_dims, n_outputs, n_heads, mode="last", noise=0.0, seed=0, n_sequences=None):
     """A layer of random heads, sequences of several lengths, and their targets."""
     rng = np.random.default_rng([n_dims, n_outputs, n_heads, seed])
@@ -338,19 +287,11 @@ def test_a_fit_has_the_planted_number_of_heads(mode):
             assert result.gap <= 1e-12 * power(Y)
 
 
-def test_heads_are_looked_for_once_and_when_asked_for():
-    _, X, Y = task(3, 2, 2)
-    result = pa.fit(X, Y)
-    assert result.found_heads is None
-    assert result.layer.n_heads == result.heads.n_heads == 2
-    assert result.found_heads is result.heads
-    assert pa.fit(X, Y, n_heads=2).found_heads is not None
-
-
 def test_a_limit_has_a_gap_that_falls_to_zero():
     _, X, Y = task(3, 2, 3, noise=0.1)
     optimum = pa.fit(X, Y)
     results = [pa.fit(X, Y, n_heads=limit) for limit in (1, 2)]
+    assert optimum.found_heads is None
     assert results[0].gap > results[1].gap > 1e-6 * optimum.risk
     for limit, result in enumerate(results, 1):
         assert (result.outcome.name, result.layer.n_heads) == ("limited_heads", limit)
@@ -368,30 +309,30 @@ def test_a_limit_has_a_gap_that_falls_to_zero():
 @pytest.mark.parametrize("kind", KINDS)
 def test_limited_heads_on_any_data(kind):
     """Few rows, flat, Boolean and one-hot tokens: the moments that weigh the heads are singular."""
-    planted = oracle.planted(kind, {"mode": "causal"}, noise=0.5)
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(planted.X))
+    task = oracle.planted(kind, {"mode": "causal"}, noise=0.5)
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(task.X))
     call = {"mode": "causal", "sample_weight": weights}
-    best = pa.fit(planted.X, planted.Y, **call)
+    best = pa.fit(task.X, task.Y, **call)
     solvers = ("dual", "iterative")[KINDS.index(kind) % 2], "auto"
     for n_heads, solver in zip((1, 9), solvers, strict=True):
-        result = pa.fit(planted.X, planted.Y, n_heads=n_heads, solver=solver, **call)
-        errors = np.sum((result.layer(planted.X) - planted.Y) ** 2, axis=2).mean(axis=1)
+        result = pa.fit(task.X, task.Y, n_heads=n_heads, solver=solver, **call)
+        errors = np.sum((result.layer(task.X) - task.Y) ** 2, axis=2).mean(axis=1)
         measured = np.average(errors, weights=weights)
         assert result.layer.n_heads == n_heads
-        assert result.risk == pytest.approx(measured, rel=1e-6, abs=1e-9 * power(planted.Y))
+        assert result.risk == pytest.approx(measured, rel=1e-6, abs=1e-9 * power(task.Y))
         assert result.optimal_risk == pytest.approx(best.risk, rel=1e-9, abs=1e-15)
         assert result.gap >= 0
 
 
 def test_statistics_give_the_heads_of_their_data():
-    _, X, Y = task(3, 2, 2, noise=0.1)
-    coef, whole = pa.fit(X, Y).coef, pa.fit(X, Y, n_heads=2)
+    _, X, Y = task(2, 2, 2, noise=0.1)
+    whole = pa.fit(X, Y, n_heads=1)
     for make in (pa.Moments, pa.TriangularFactor):
-        statistics = make(3, 2).update(X, Y)
-        streamed = pa.fit(statistics=statistics, n_heads=2)
+        statistics = make(2, 2).update(X, Y)
+        streamed = pa.fit(statistics=statistics, n_heads=1)
         assert streamed.risk == pytest.approx(whole.risk, rel=1e-6)
         scale = pa.heads.GramScale.of(statistics)
-        assert pa.heads.factor(coef, data=scale).output_error <= 1e-9
+        assert pa.heads.factor(whole.coef, data=scale).output_error <= 1e-9
     assert pa.fit(statistics=statistics, n_heads="auto").layer.n_heads == 2
 
 
@@ -399,15 +340,12 @@ def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
     ridge, (_, X, Y) = 20.0, task(3, 2, 2, noise=0.5)
     psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 3, 3)
 
-    def penalised(result):
-        return penalised_of(oracle.features_of(result.coef, {}))
-
-    def penalised_of(theta):
+    def penalised(coef):
+        theta = oracle.features_of(coef, {})
         return np.sum((Y - psi @ theta) ** 2) + ridge * np.sum(sizes[:, None] * theta**2)
 
     best, limited = (pa.fit(X, Y, ridge=ridge, n_heads=h) for h in (None, 1))
-    assert penalised(best) < penalised(limited) < penalised(pa.fit(X, Y, n_heads=1))
-    assert penalised(pa.fit(X, Y, ridge=ridge, n_heads=6)) == pytest.approx(penalised(best))
+    assert penalised(best.coef) < penalised(limited.coef)
     # The penalty is that of the tensor, in which a square is once and a product twice.
     parts = oracle.fields_of_layer(limited.layer)
     for place in np.ndindex(parts["value"].shape):
@@ -415,9 +353,8 @@ def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
         for step in (-0.1, 0.1):
             value = parts["value"].copy()
             value[place] += step
-            theta = oracle.features_of(oracle.coefficients(parts | {"value": value}, 3, {}), {})
-            ends.append(penalised_of(theta))
-        assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited)
+            ends.append(penalised(oracle.coefficients(parts | {"value": value}, 3, {})))
+        assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited.coef)
     # The risk is without the penalty.
     assert limited.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
     assert limited.optimal_risk == pytest.approx(best.risk)
@@ -457,16 +394,14 @@ def test_noise_drowns_a_head_and_only_then_is_it_left_out():
     _, X, Y = task(3, 2, 2, noise=20.0, n_sequences=150)
     assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
     _, X, Y = task(3, 2, 2, noise=0.02, n_sequences=150)
-    chosen, counted = pa.fit(X, Y, n_heads="auto"), pa.fit(X, Y, n_heads=2)
-    assert chosen.layer.n_heads == 2
-    # No worse than the search for two heads.
-    assert 0 < chosen.gap <= counted.gap
+    chosen = pa.fit(X, Y, n_heads="auto")
+    assert (chosen.layer.n_heads, chosen.gap > 0) == (2, True)
     assert chosen.heads.risk_gap == pytest.approx(len(X) * chosen.gap, rel=1e-6)
 
 
 def test_few_spare_rows_say_little_of_the_noise():
     """22 positions for 18 features: errors of the fit are far smaller than the noise."""
-    for seed in range(3):
+    for seed in range(2):
         _, X, Y = task(3, 2, 1, noise=0.5, seed=seed, n_sequences=22)
         assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
 
@@ -509,12 +444,6 @@ def data_for(layer, noise=0.0, count=120, seed=0):
     return X, Z, [y + scale * rng.standard_normal(y.shape) for y in Y]
 
 
-def changed_by(layer, truth, X, Z=None):
-    """The largest change of an output on sequences beside the largest output."""
-    expected = rows_of(truth(X, context=Z))
-    return float(np.abs(rows_of(layer(X, context=Z)) - expected).max() / np.abs(expected).max())
-
-
 def counts_of(layer, form):
     return np.bincount(layer.head_scales, minlength=oracle.n_scales(form)).tolist()
 
@@ -551,7 +480,7 @@ def check_form(name):
         X, Z, Y = data_for(truth)
         result = pa.fit(X, Y, form=truth.form, context=Z)
         fresh, beside, _ = data_for(truth, count=20, seed=7)
-        assert changed_by(result.layer, truth, fresh, beside) <= 1e-8
+        assert change(truth(fresh, context=beside), result.layer(fresh, context=beside)) <= 1e-8
         assert all(found <= n_heads for found in counts_of(result.layer, form))
         np.testing.assert_array_equal(result.layer.head_scales, np.sort(result.layer.head_scales))
         if name in FORMS:
@@ -573,7 +502,7 @@ def test_a_scale_without_heads_has_none():
     for limit in ({}, {"n_heads": 3}):
         found = pa.fit(X, Y, form=truth.form, **limit).layer
         assert found.head_scales.tolist() == [1, 1, 2]
-        assert changed_by(found, truth, X) <= 1e-6
+        assert change(truth(X), found(X)) <= 1e-6
 
 
 def test_heads_that_compute_linear_terms_alone_are_left_out():
@@ -590,14 +519,11 @@ def test_heads_that_compute_linear_terms_alone_are_left_out():
 LIMITED = {
     "whole": ({}, 3, 0.0),
     "linear": ({"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}, 3, 5.0),
-    "skip": ({"mode": "causal", "decay": (0.5, 0.9), "skip": True}, 2, 0.0),
-    "lags": ({"mode": "causal", "lags": 2}, 2, 0.0),
     "labels": ({"include_query": False, "mean": True, "query": range(3), "value": [3]}, 4, 0.0),
 }
-SLOW_LIMITED = [pytest.param(name, marks=pytest.mark.slow) for name in ("whole", "skip")]
 
 
-@pytest.mark.parametrize("name", ["linear", "lags", "labels", *SLOW_LIMITED])
+@pytest.mark.parametrize("name", ["linear", "labels"])
 def test_the_risk_of_limited_heads_is_that_of_the_layer(name):
     form, n_dims, ridge = LIMITED[name]
     X, _, Y = data_for(layer_of(form, n_dims, n_heads=2), 0.3, 150)
@@ -628,7 +554,7 @@ def test_heads_of_any_number_are_split_into_those_of_a_rank(name, n_heads):
         assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
         pieces = -(-min(free.attn.shape[1:]) // rank)
         assert layer.n_heads == pieces * free.n_heads
-        assert changed_by(layer, free, X) <= 1e-8
+        assert change(free(X), layer(X)) <= 1e-8
 
 
 def test_heads_of_limited_rank_beat_truncated_ones():
@@ -647,7 +573,7 @@ def test_the_rank_of_planted_heads_is_enough_and_less_has_a_gap():
     truth = pa.LinearAttention(attn, rng.standard_normal((2, 4, 3)))
     X, _, Y = data_for(truth)
     found = pa.fit(X, Y, n_heads=2, head_rank=1)
-    assert changed_by(found.layer, truth, X) <= 1e-6
+    assert change(truth(X), found.layer(X)) <= 1e-6
     # One head of rank 4 is four of rank 1, and two of rank 2.
     _, X, Y = task(4, 2, 1)
     gaps = [pa.fit(X, Y, n_heads=1, head_rank=rank).gap for rank in (1, 2, 3, 4)]
@@ -669,26 +595,17 @@ def tokens_and_targets(n_sequences=120, n_dims=2, n_outputs=2, seed=0):
     return X, rng.standard_normal((n_sequences, n_outputs))
 
 
-def change(predicted, computed):
-    """The largest change of an output beside that output, both root mean square."""
-    predicted, computed = rows_of(predicted), rows_of(computed)
-    size = np.sqrt(np.mean(predicted**2, axis=0))
-    return float(np.max(np.sqrt(np.mean((predicted - computed) ** 2, axis=0)) / size))
-
-
-@pytest.mark.parametrize("size", [1e-8, 1e4])
-def test_the_layer_is_the_prediction_in_any_units(size):
-    X, Y = tokens_and_targets()
+def test_the_layer_is_the_prediction_in_any_units():
+    X, Y = tokens_and_targets(n_outputs=1)
     n_heads = pa.fit(X, Y).layer.n_heads
-    for units in ((size, 1.0), (1.0, size), (size, 1 / size)):
-        scaled = X * [1.0, units[0]], Y * [1.0, units[1]]
-        results = [pa.fit(*scaled), pa.fit(statistics=pa.Moments(2, 2).update(*scaled))]
-        for result in results[: 2 if units[1] == 1.0 else 1]:
-            assert change(result.predict(scaled[0]), result.layer(scaled[0])) < 1e-11
+    for of_tokens, of_targets in ((1e-8, 1.0), (1e4, 1.0), (1e4, 1e-8)):
+        scaled, targets = X * [1.0, of_tokens], Y * of_targets
+        streamed = pa.Moments(2, 1).update(scaled, targets)
+        for result in (pa.fit(scaled, targets), pa.fit(statistics=streamed)):
+            assert change(result.predict(scaled), result.layer(scaled)) < 1e-11
             assert result.heads.output_error < 1e-11
             assert result.layer.n_heads == n_heads
-    plain, result = (pa.fit(X * [1.0, unit], Y, n_heads=1) for unit in (1.0, size))
-    scaled = X * [1.0, size]
+    plain, result = (pa.fit(X * [1.0, unit], Y, n_heads=1) for unit in (1.0, of_tokens))
     assert change(result.predict(scaled), result.layer(scaled)) < 1e-12
     # The problem is not convex: other units may lead to another minimum nearby.
     assert result.risk == pytest.approx(plain.risk, rel=1e-2)
@@ -713,7 +630,6 @@ def test_a_limit_of_heads_has_the_ridge_of_the_units_of_the_tokens():
     error = np.mean((found.predict(scaled) - Y) ** 2)
     assert found.risk == pytest.approx(wanted.risk, rel=1e-9)
     assert found.risk == pytest.approx(error, rel=1e-9)
-    assert wanted.risk > pa.fit(X, Y, n_heads=1).risk * 1.001
 
 
 def test_outputs_that_nearly_cancel_are_met():
@@ -785,15 +701,6 @@ def test_a_head_is_found_in_coefficients_that_the_data_leave_inexact():
     assert change(result.predict(X), result.layer(X)) < 1e-8
 
 
-def test_few_rows_of_wide_tokens_are_factored_in_units_of_the_data():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 5, 41))
-    X[..., ::3] *= 1e-4
-    result = pa.fit(X, rng.standard_normal((30, 1)))
-    assert result.layer.n_heads <= 41
-    assert change(result.predict(X), result.layer(X)) < 1e-11
-
-
 # ------------------------------------------------------------------ misuse
 
 COEF = generic(3, 2)
@@ -812,6 +719,8 @@ WRONG = [
     (lambda: pa.heads.best_heads(COEF, 1, np.full((18, 18), np.nan)), "NaN"),
     (lambda: pa.heads.best_heads(COEF, 1, np.triu(np.ones((18, 18)))), "symmetric"),
     (lambda: pa.heads.choose_heads(COEF, np.eye(17), 1.0, 100), "gram"),
+    *((lambda size=size: pa.heads.best_heads(COEF * size, 1, np.eye(18)), "size|multiply|divide")
+      for size in (1e200, 1e-200)),
     *((lambda size=size: pa.heads.choose_heads(COEF, np.eye(18), size, 100), "residual_power")
       for size in (-1.0, np.inf)),
 ]  # fmt: skip
@@ -819,5 +728,5 @@ WRONG = [
 
 def test_misuse_is_named():
     for call, word in WRONG:
-        with pytest.raises((InvalidInput, InvalidType), match=word):
+        with pytest.raises((InvalidInput, InvalidType, OutOfRange), match=word):
             call()

@@ -22,9 +22,13 @@ def linear(form=None, n_dims=3, context=None, **sizes):
 
 
 def remade(layer, **changed):
-    """The same linear layer with some parts exchanged."""
-    parts = {"form": layer.form, "n_dims": layer.n_dims, "n_context_dims": layer.n_context_dims}
-    return pa.LinearAttention(**oracle.fields_of_layer(layer) | parts | changed)
+    """The same layer with some parts exchanged."""
+    if isinstance(layer, pa.LinearAttention):
+        given = {"form": layer.form, "n_dims": layer.n_dims, "n_context_dims": layer.n_context_dims}
+        return pa.LinearAttention(**oracle.fields_of_layer(layer) | given | changed)
+    attn = layer.attn if layer.frequencies is None else (layer.query, layer.key)
+    given = {"mode": layer.mode, "bias": layer.bias, "rotary": layer.frequencies}
+    return pa.SoftmaxAttention(**{"attn": attn, "value": layer.value} | given | changed)
 
 
 def softmax(seed=0, bias=False, mode="full", n_heads=3, n_dims=3, n_outputs=2):
@@ -86,9 +90,9 @@ def as_planes(layer):
 
 
 def from_planes(planes, frequencies, like, value=None):
-    query, key = (np.concatenate([each.real, each.imag], axis=2) for each in planes)
+    pair = tuple(np.concatenate([each.real, each.imag], axis=2) for each in planes)
     value = like.value if value is None else value
-    return pa.SoftmaxAttention((query, key), value, like.mode, like.bias, rotary=frequencies)
+    return remade(like, attn=pair, value=value, rotary=frequencies)
 
 
 def disguised_rotary(layer, seed=1):
@@ -161,6 +165,26 @@ def test_a_disguise_is_seen_through(kind, seed, bias):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=seeds, bias=st.booleans())
+def test_a_small_change_of_any_part_is_noticed_and_rounding_is_not(kind, seed, bias):
+    layer = KINDS[kind][0](seed, bias)
+    place = tuple(np.random.default_rng(seed).integers((3, 3 + bias, 2)))
+    for size, same in ((1e-6, False), (1e-12, True)):
+
+        def moved(part, size=size):
+            part = part.copy()
+            part[place] += size
+            return part
+
+        changes = {"attn": moved(layer.attn), "value": moved(layer.value)}
+        if kind == "rotary":
+            changes |= {"attn": (moved(layer.query), layer.key)}
+            changes |= {"rotary": layer.frequencies * (1 + size)}
+        for part, changed in changes.items():
+            assert pa.same_function(layer, remade(layer, **{part: changed})) is same
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, bias=st.booleans())
 def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     planted, rng = KINDS[kind][0](seed, bias), np.random.default_rng(seed)
     order = rng.permutation(3)
@@ -172,24 +196,23 @@ def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     else:
         if bias:
             value[:, -1] += np.array([[1.0], [-3.0], [2.0]])
-        options = {"mode": planted.mode, "bias": bias, "rotary": planted.frequencies}
         attn = (1 + 1e-6) * planted.attn[order]
         if kind == "rotary":
             attn = (1 + 1e-6) * planted.query[order], planted.key[order]
         elif bias:
             attn[:, :, -1] = 7.0
-        found, expected = pa.SoftmaxAttention(attn, value, **options), (1e-6, 0.0)
+        found, expected = remade(planted, attn=attn, value=value), (1e-6, 0.0)
     match = pa.match_heads(found, planted)
     np.testing.assert_array_equal(order[match.order], np.arange(3))
     np.testing.assert_allclose(match.attn_errors, expected[0], rtol=1e-3)
     np.testing.assert_allclose(match.value_errors, expected[1], rtol=1e-3, atol=1e-14)
     assert match.worst_attn == match.attn_errors.max()
     # Heads that are left out, and those that are too many, are named.
-    few = planted.attn[[2, 0]] if kind != "rotary" else (planted.query[[2, 0]], planted.key[[2, 0]])
-    if kind == "linear":
-        fewer = remade(planted, attn=few, value=planted.value[[2, 0]], head_scales=[0, 0])
-    else:
-        fewer = pa.SoftmaxAttention(few, planted.value[[2, 0]], **options)
+    few = [part[[2, 0]] for part in (planted.attn, planted.value)]
+    if kind == "rotary":
+        few[0] = planted.query[[2, 0]], planted.key[[2, 0]]
+    scales = {"head_scales": [0, 0]} if kind == "linear" else {}
+    fewer = remade(planted, attn=few[0], value=few[1], **scales)
     match, more = pa.match_heads(fewer, planted), pa.match_heads(planted, fewer)
     np.testing.assert_array_equal(match.order, [1, -1, 0])
     assert (match.missing, match.extra, more.missing, more.extra) == ((1,), (), (), (1,))
@@ -204,13 +227,12 @@ def test_sizes_do_not_matter(kind, scale):
     make, disguise, _ = KINDS[kind]
 
     def large(layer):
-        attn = scale * layer.attn
+        attn, value = scale * layer.attn, scale * layer.value
         if kind == "linear":
-            return remade(layer, attn=attn, value=layer.value / np.sqrt(scale))
+            value = layer.value / np.sqrt(scale)
         if kind == "rotary":
             attn = np.sqrt(scale) * layer.query, np.sqrt(scale) * layer.key
-        options = {"mode": layer.mode, "bias": layer.bias, "rotary": layer.frequencies}
-        return pa.SoftmaxAttention(attn, scale * layer.value, **options)
+        return remade(layer, attn=attn, value=value)
 
     layer = make(0, False)
     one, other, stranger = (large(each) for each in (layer, disguise(layer), make(1, False)))
@@ -377,11 +399,8 @@ def test_the_distance_of_coefficients_has_their_units(seed, digits):
     one, other = linear(n_heads=2, seed=seed), linear(n_heads=2, seed=seed + 1)
     distance, factor = pa.coefficient_distance(one, other), 10.0**digits
     assert distance == pa.coefficient_distance(other, one) > 0
-    assert pa.coefficient_distance(one, one) == 0.0
     moved = (remade(each, attn=factor * each.attn) for each in (one, other))
     assert pa.coefficient_distance(*moved) == pytest.approx(factor * distance, rel=1e-9)
-    assert not pa.same_function(one, remade(one, value=(1 + 1e-6) * one.value))
-    assert pa.same_function(one, remade(one, value=(1 + 1e-11) * one.value))
 
 
 @pytest.mark.slow
@@ -399,19 +418,6 @@ def test_large_layers_are_compared_without_all_their_coefficients_at_once():
 
 
 # ------------------------------------------------------------------ softmax layers
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("part", ["attn", "value", "constant"])
-def test_changes_of_softmax_layers_are_noticed(part, bias):
-    layer = softmax(bias=bias)
-    for change, same in ((1e-6, False), (1e-12, True)):
-        attn, value = layer.attn.copy(), layer.value.copy()
-        if part == "attn":
-            attn[1, 0, 0] += change
-        else:
-            value[1, -1 if part == "constant" else 0, 0] += change
-        assert pa.same_function(layer, pa.SoftmaxAttention(attn, value, bias=bias)) is same
 
 
 def test_equal_heads_merge_and_idle_ones_are_dropped():
@@ -474,23 +480,6 @@ def test_a_hopeless_head_does_not_disturb_the_others():
     match = pa.match_heads(found, planted)
     assert match.order.tolist() == [0, 1]
     assert match.attn_errors[1] > 3
-
-
-@pytest.mark.parametrize("change", ["frequency", "query", "phase", "value", "order of planes"])
-def test_changes_of_rotary_layers_are_noticed(change):
-    layer = rotary(2, True)
-    planes, frequencies, value = as_planes(layer), layer.frequencies.copy(), layer.value.copy()
-    if change == "frequency":
-        frequencies[0] *= 1 + 1e-6
-    elif change == "query":
-        planes[0][0, 0, 0] += 1e-6
-    elif change == "phase":
-        planes[0][0, :, 0] *= np.exp(1e-6j)
-    elif change == "value":
-        value[1, 0] += 1e-6
-    else:
-        frequencies[[0, 2]] = frequencies[[2, 0]]
-    assert not pa.same_function(layer, from_planes(planes, frequencies, layer, value))
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -1,18 +1,14 @@
 """Inside the search for heads: proved bounds, counted dimensions, derivatives, and its steps."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn.heads.algebra import jacobian, symmetrised
-from polyattn.heads.descent import Patience, descend
+from polyattn.heads.algebra import jacobian
 from polyattn.heads.head_counts import generic_heads, layer_dimension, least_heads, most_heads
-from polyattn.heads.head_search import random_heads
 from polyattn.heads.head_set import HeadSet
-from polyattn.heads.metric import Metric, ordered_pairs
+from polyattn.heads.metric import ordered_pairs
 
 pytestmark = pytest.mark.kernel
 
@@ -76,21 +72,3 @@ def test_the_dimension_of_layers_is_the_rank_of_their_derivative(shared):
                 rank = np.linalg.matrix_rank(flat, 1e-9)
                 assert layer_dimension(n_heads, shape, shared) == rank
                 assert (n_heads >= generic_heads(shape, shared)) == (rank == full)
-
-
-@pytest.mark.parametrize("sizes", [(3, 4, 0, 0, 4), (6, 12, 0, 0, 12)])
-def test_the_loss_never_rises(sizes):
-    """By dense steps, and of many entries by conjugate gradients."""
-    rng = np.random.default_rng(5)
-    tensor = symmetrised(rng.standard_normal((sizes[0], sizes[1], sizes[1], sizes[4])))
-    metric = Metric(moments_of(sizes, rng)) if sizes[1] == 4 else Metric()
-    heads, losses = random_heads(tensor, (2,), metric, rng), []
-    for _ in range(8):
-        found = descend(tensor, heads, metric, Patience(window=1, fraction=2.0))
-        heads = found.heads
-        losses.append(found.loss)
-    residual = tensor - heads.tensor()
-    measured = np.vdot(residual, metric(residual)) / np.vdot(tensor, metric(tensor))
-    assert losses[-1] == pytest.approx(np.sqrt(measured), rel=1e-9)
-    assert all(after <= before for before, after in pairwise(losses))
-    assert losses[-1] < losses[0]
