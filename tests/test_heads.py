@@ -209,7 +209,6 @@ def test_the_best_heads_are_as_good_as_a_general_optimiser_with_many_starts(
 
 def test_what_the_data_do_not_see_costs_nothing():
     coef = generic(3, 2)
-    assert pa.heads.best_heads(np.zeros_like(coef), 2, gram_of(3, 30)).risk_gap == 0.0
     blind = pa.heads.best_heads(coef, 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
     assert blind.lost == pytest.approx(1.0)
@@ -495,41 +494,31 @@ def test_heads_that_compute_linear_terms_alone_are_left_out():
     np.testing.assert_allclose(found.skip, skip + attn[0, :, 3:], atol=1e-10)
 
 
-LIMITED = {
-    "whole": ({}, 3, 0.0),
-    "linear": ({"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}, 3, 5.0),
-    "labels": ({"include_query": False, "mean": True, "query": range(3), "value": [3]}, 4, 0.0),
-}
+FORM = {"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}
 
 
-@pytest.mark.parametrize("name", ["linear", "labels"])
-def test_the_risk_of_limited_heads_is_that_of_the_layer(name):
-    form, n_dims, ridge = LIMITED[name]
-    X, _, Y = data_for(layer_of(form, n_dims, n_heads=2), 0.3, 150)
-    call = {"form": pa.Form(**form), "ridge": ridge}
-    optimum, gaps = pa.fit(X, Y, **call), []
-    limits = [{"n_heads": 1}, {"n_heads": 2, "head_rank": 1}]
-    for limit in limits:
+@pytest.mark.parametrize("ridge", [0.0, 5.0])
+def test_the_risk_of_limited_heads_is_that_of_the_layer(ridge):
+    X, _, Y = data_for(layer_of(FORM, 3, n_heads=2), 0.3, 150)
+    call = {"form": pa.Form(**FORM), "ridge": ridge}
+    optimum = pa.fit(X, Y, **call)
+    for limit in ({"n_heads": 1}, {"n_heads": 2, "head_rank": 1}):
         result = pa.fit(X, Y, **call, **limit)
         assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
         np.testing.assert_allclose(result.layer.coef, result.coef, atol=1e-9)
         assert result.optimal_risk == pytest.approx(optimum.risk, rel=1e-9)
         assert result.layer.n_heads == limit["n_heads"]
-        gaps.append(result.gap)
-    assert ridge or min(gaps) > 1e-6 * optimum.risk
+        assert ridge or result.gap > 1e-6 * optimum.risk
 
 
 # ------------------------------------------------------------------ heads of limited rank
 
 
-@pytest.mark.parametrize(("name", "n_heads"), [("whole", "auto"), ("linear", None)])
-def test_heads_of_any_number_are_split_into_those_of_a_rank(name, n_heads):
-    form, n_dims, _ = LIMITED[name]
-    X, _, Y = data_for(layer_of(form, n_dims))
-    call = {"form": pa.Form(**form), "n_heads": n_heads}
-    free = pa.fit(X, Y, **call).layer
+def test_heads_of_any_number_are_split_into_those_of_a_rank():
+    X, _, Y = data_for(layer_of(FORM, 3))
+    free = pa.fit(X, Y, form=pa.Form(**FORM)).layer
     for rank in (1, 2, 9):
-        layer = pa.fit(X, Y, **call, head_rank=rank).layer
+        layer = pa.fit(X, Y, form=pa.Form(**FORM), head_rank=rank).layer
         assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
         pieces = -(-min(free.attn.shape[1:]) // rank)
         assert layer.n_heads == pieces * free.n_heads
@@ -605,49 +594,27 @@ def test_a_limit_of_heads_has_the_ridge_of_the_units_of_the_tokens():
     assert found.risk == pytest.approx(error, rel=1e-9)
 
 
-def test_outputs_that_nearly_cancel_are_met():
-    """Coordinates nearly alike: large coefficients of both signs, outputs of ordinary size."""
-    X, Y = tokens_and_targets()
-    X[..., 1] = X[..., 0] + 1e-2 * X[..., 1]
-    result = pa.fit(X, Y)
-    assert result.outcome.name == "unique"
-    found = change(result.predict(X), result.layer(X))
-    assert found <= max(1e-10, 1e3 * EPS * result.condition)
-    assert result.heads.output_error == pytest.approx(found, rel=0.2)
-
-
 @pytest.mark.parametrize("shape", [(300, 4), (20_000, 2), (1, 40_000)])
 def test_what_heads_change_in_outputs_is_measured_on_the_data(shape):
     """Tokens grow along the data, so that a few of the first positions would say too little."""
     rng, mode = np.random.default_rng(0), "causal" if shape[0] == 1 else "last"
     growth = np.linspace(0.1, 2.0, max(shape)).reshape(-1, 1, 1)
     X = rng.standard_normal((*shape, 3)) * (growth[None, :, 0] if mode == "causal" else growth)
-    layer = two_of_different_size(mode)
-    Y = layer(X)
-    result = pa.fit(X, Y, mode)
-    sums = pa.heads.GramScale.of(pa.Moments(3, 2, mode).update(X, Y))
+    # Sequences without weight do not count.
+    counted = np.arange(shape[0]) % 3 != 1
+    X[~counted, :, 0] *= 1e3
+    attn, value = random_heads(3, 2, 2)
+    Y = pa.LinearAttention(attn, value * np.array([1.0, 0.05])[:, None, None], mode)(X)
+    result = pa.fit(X, Y, mode, sample_weight=counted)
+    moments = pa.Moments(3, 2, mode).update(X, Y, sample_weight=counted)
+    sums = pa.heads.GramScale.of(moments)
     for scale, exact in ((result.data_scale, max(shape) == 300), (sums, True)):
         found = pa.heads.compress(result.coef, tolerance=0.3, data=scale)
         one = pa.LinearAttention(found.attn, found.value, mode)
         assert (found.n_heads, result.layer.n_heads) == (1, 2)
         assert 1e-3 < found.output_error <= 0.3
-        measured = change(result.predict(X), one(X))
+        measured = change(result.predict(X[counted]), one(X[counted]))
         assert found.output_error == pytest.approx(measured, rel=1e-6 if exact else 0.1)
-
-
-def two_of_different_size(mode="last"):
-    attn, value = random_heads(3, 2, 2)
-    return pa.LinearAttention(attn, value * np.array([1.0, 0.05])[:, None, None], mode)
-
-
-def test_sequences_without_weight_do_not_judge():
-    X, _ = tokens_and_targets(n_dims=3)
-    Y = two_of_different_size()(X)
-    X[:40, :, 0] *= 1e3
-    result = pa.fit(X, Y, sample_weight=np.arange(120) >= 40)
-    found = pa.heads.compress(result.coef, tolerance=0.3, data=result.data_scale)
-    measured = change(result.predict(X[40:]), pa.LinearAttention(found.attn, found.value)(X[40:]))
-    assert found.output_error == pytest.approx(measured, rel=1e-6)
 
 
 @pytest.mark.parametrize(("size", "n_heads"), [(3e-9, 2), (1e-12, 1)])
@@ -661,23 +628,12 @@ def test_a_small_second_head_is_kept_while_the_data_show_it(size, n_heads):
     assert change(result.predict(X), result.layer(X)) < 1e-10
 
 
-def test_a_head_is_found_in_coefficients_that_the_data_leave_inexact():
-    X, _ = tokens_and_targets(400, 4)
-    X[..., 3] = X[..., 0] + 1e-2 * X[..., 3]
-    layer = pa.LinearAttention(*random_heads(4, 4, 1))
-    result = pa.fit(X, layer(X))
-    assert 1e4 < result.condition < 1e8
-    assert result.layer.n_heads == 1
-    assert change(result.predict(X), result.layer(X)) < 1e-8
-
-
 # ------------------------------------------------------------------ misuse
 
 COEF = generic(3, 2)
 WRONG = [
     *((lambda shape=shape: pa.heads.compress(np.ones(shape)), "coef")
       for shape in [(2, 3), (1, 4, 2), (0, 3, 2)]),
-    (lambda: pa.heads.factor(np.ones((1, 4, 2))), "coef"),
     (lambda: pa.heads.compress(COEF * np.nan), "NaN"),
     *((lambda size=size: pa.heads.compress(COEF, tolerance=size), "tolerance")
       for size in (0.0, 1.0, np.nan)),
@@ -686,9 +642,7 @@ WRONG = [
     (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), n_heads=0), "n_heads"),
     (lambda: pa.heads.best_heads(COEF, 1, head_rank=0), "head_rank"),
     (lambda: pa.heads.best_heads(COEF, 1, np.eye(17)), "gram"),
-    (lambda: pa.heads.best_heads(COEF, 1, np.full((18, 18), np.nan)), "NaN"),
     (lambda: pa.heads.best_heads(COEF, 1, np.triu(np.ones((18, 18)))), "symmetric"),
-    (lambda: pa.heads.choose_heads(COEF, np.eye(17), 1.0, 100), "gram"),
     *((lambda size=size: pa.heads.best_heads(COEF * size, 1, np.eye(18)), "size|multiply|divide")
       for size in (1e200, 1e-200)),
     *((lambda size=size: pa.heads.choose_heads(COEF, np.eye(18), size, 100), "residual_power")
