@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -336,10 +337,10 @@ def test_limited_heads_on_any_data(kind):
 
 def test_statistics_give_the_heads_of_their_data():
     _, X, Y = task(2, 2, 2, noise=0.1)
-    whole = pa.fit(X, Y, n_heads=1)
-    for make in (pa.Moments, pa.TriangularFactor):
+    for make, ridge in ((pa.Moments, 3.0), (pa.TriangularFactor, 0.0)):
+        whole = pa.fit(X, Y, n_heads=1, ridge=ridge)
         statistics = make(2, 2).update(X, Y)
-        streamed = pa.fit(statistics=statistics, n_heads=1)
+        streamed = pa.fit(statistics=statistics, n_heads=1, ridge=ridge)
         assert streamed.risk == pytest.approx(whole.risk, rel=1e-6)
         scale = pa.heads.GramScale.of(statistics)
         assert pa.heads.factor(whole.coef, data=scale).output_error <= 1e-9
@@ -398,21 +399,22 @@ def test_noise_does_not_hide_the_number_of_heads(kind):
     assert risk_of(result.layer(X), clean) < risk_of(optimum.predict(X), clean)
 
 
-def test_noise_drowns_a_head_and_few_spare_rows_say_little_of_the_noise():
-    """22 positions for 18 features: errors of the fit are far smaller than the noise."""
-    for n_heads, noise, n_sequences in ((2, 20.0, 150), (1, 0.5, 22)):
-        _, X, Y = task(3, 2, n_heads, noise=noise, n_sequences=n_sequences)
-        assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
+def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_thousand():
+    """gap / freedom over residual / spare is F; one head of 2 x 2 has 4 + 4 - 1 parameters."""
+    coef, gram = generic(2, 2), gram_of(2, 30)
+    gap, freedom = pa.heads.best_heads(coef, 1, gram).risk_gap, 2 * 6 - 7
+    for n_rows in (8, 100):
+        spare = 2 * (n_rows - 6)
+        border = gap / freedom * spare / scipy.stats.f.ppf(1 - 1e-4, freedom, spare)
+        for factor, refused in ((1.2, False), (0.8, True)):
+            found = pa.heads.choose_heads(coef, gram, factor * border, n_rows)
+            assert (found.n_heads > 1) == refused
 
 
-def test_where_the_noise_is_unknown_or_all_counts_the_function_is_kept():
+def test_where_the_noise_is_unknown_the_function_is_kept():
     _, X, Y = task(2, 2, 1, noise=0.5, n_sequences=4)
     few, optimum = pa.fit(X, Y, n_heads="auto").coef, pa.fit(X, Y).coef
     assert relative_error(few, optimum) < 1e-9
-    coef = generic(3, 1)
-    found = pa.heads.choose_heads(coef, gram_of(3, 100), 1e-3, 100)
-    assert found.lost <= 1e-9
-    assert 1 < found.n_heads <= pa.heads.factor(coef).n_heads
 
 
 # ------------------------------------------------------------------ every form

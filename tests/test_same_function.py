@@ -175,7 +175,6 @@ def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     np.testing.assert_array_equal(order[match.order], np.arange(3))
     np.testing.assert_allclose(match.attn_errors, expected[0], rtol=1e-3)
     np.testing.assert_allclose(match.value_errors, expected[1], rtol=1e-3, atol=1e-14)
-    assert match.worst_attn == match.attn_errors.max()
     # Heads that are left out, and those that are too many, are named.
     few = [part[[2, 0]] for part in (planted.attn, planted.value)]
     if kind == "rotary":
@@ -427,7 +426,6 @@ def test_a_hopeless_head_does_not_disturb_the_others():
     )
     match = pa.match_heads(found, planted)
     assert match.order.tolist() == [0, 1]
-    assert match.attn_errors[1] > 3
 
 
 @pytest.mark.parametrize("bias", [False, True])
