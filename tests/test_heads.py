@@ -1,9 +1,8 @@
 """Heads from coefficients and from fits: few, of the same function, with the price of a limit."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -50,14 +49,6 @@ def claims_least(found):
     return "no layer with fewer" in found.sentence
 
 
-def test_the_fold_of_this_file_is_that_of_the_papers():
-    attn, value = random_heads(3, 2, 2)
-    expected = oracle.coefficients({"attn": attn, "value": value}, 3, {})
-    np.testing.assert_allclose(fold(attn, value), expected, atol=1e-14)
-    found = pa.heads.factor(expected)
-    np.testing.assert_allclose(found.coef(), fold(found.attn, found.value), atol=1e-13)
-
-
 # ------------------------------------------------------------------ the same function
 
 
@@ -65,19 +56,13 @@ def test_the_fold_of_this_file_is_that_of_the_papers():
 def test_factored_heads_are_exact_balanced_and_no_more_than_the_bound(n_dims, n_outputs, seed):
     coef = generic(n_dims, n_outputs, seed)
     found = pa.heads.factor(coef)
-    assert max(missed(found, coef), found.lost) <= 100 * EPS * n_dims**2
+    by_loops = oracle.coefficients({"attn": found.attn, "value": found.value}, n_dims, {})
+    errors = [relative_error(each, coef) for each in (by_loops, found.coef())]
+    assert max(*errors, found.lost) <= 100 * EPS * n_dims**2
     assert found.n_heads <= min(n_outputs * n_dims, n_dims**2)
     assert found.risk_gap is found.output_error is None
     sizes = (np.linalg.norm(each, axis=(1, 2)) for each in (found.attn, found.value))
     np.testing.assert_allclose(*sizes, rtol=1e-9)
-
-
-@given(n_dims=st.integers(1, 3), n_outputs=st.integers(1, 3), n_heads=st.integers(1, 2), seed=seeds)
-def test_a_layer_needs_no_more_heads_than_it_has(n_dims, n_outputs, n_heads, seed):
-    coef = planted(n_dims, n_outputs, n_heads, seed)
-    found = pa.heads.compress(coef)
-    assert max(missed(found, coef), found.lost) <= 2e-10
-    assert found.n_heads <= min(n_heads, pa.heads.factor(coef).n_heads)
 
 
 def check_planted(n_dims, n_outputs, n_heads, seed=0):
@@ -91,26 +76,17 @@ def check_planted(n_dims, n_outputs, n_heads, seed=0):
     assert claims_least(found) == (found.n_heads <= max(min(n_outputs, n_dims), -(-n_dims // 2)))
 
 
-def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be():
-    for n_dims in (1, 2, 3, 4, 6, 8, 12):
+@pytest.mark.parametrize("n_seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be(n_seeds):
+    for n_dims in (1, 2, 3, 4, 6, 12) if n_seeds == 1 else (2, 3, 5, 8):
         for n_outputs in sorted({1, 2, n_dims}):
             for n_heads in range(1, min(4, max(min(n_outputs, n_dims), -(-n_dims // 2))) + 1):
-                check_planted(n_dims, n_outputs, n_heads)
-    for sizes in ((2, 1, 2), (3, 1, 3)):
-        check_planted(*sizes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_dims", [2, 3, 4, 5, 6, 8, 12])
-def test_the_planted_number_of_heads_is_found_for_every_seed(n_dims):
-    for n_outputs in sorted({1, 2, n_dims}):
-        for n_heads in (1, 2, 3, 4):
-            for seed in range(5):
-                check_planted(n_dims, n_outputs, n_heads, seed)
-    for sizes in {8: [(8, 8, 12)], 12: [(12, 1, 7), (12, 12, 20)]}.get(n_dims, ()):
-        found = pa.heads.compress(planted(*sizes))
-        assert found.n_heads == sizes[2]
-        assert missed(found, planted(*sizes)) <= 2e-10
+                for seed in range(n_seeds):
+                    check_planted(n_dims, n_outputs, n_heads, seed)
+    check_planted(3, 1, 3)
+    # Three heads are looked for in vain with two, which only a bound of three would prove.
+    assert not claims_least(pa.heads.compress(generic(3, 1)))
+    assert not claims_least(pa.heads.factor(planted(4, 4, 1)))
 
 
 def one_entry(*at):
@@ -119,83 +95,44 @@ def one_entry(*at):
     return coef
 
 
-def memory(width):
-    """Tokens are (key, value); the query's key is compared, the value is copied."""
-    attn, value = np.zeros((1, 2 * width, 2 * width)), np.zeros((1, 2 * width, width))
-    attn[0, :width, :width] = value[0, width:] = np.eye(width)
-    return fold(attn, value)
-
-
-def permutations(n_heads, share=1.0):
-    rng = np.random.default_rng(n_heads)
-    attn, value = np.eye(8)[[[rng.permutation(8) for _ in range(n_heads)] for _ in range(2)]]
-    noise = rng.standard_normal(attn.shape) * (rng.random(attn.shape) < share)
-    return fold(attn if share == 1 else noise, value)
-
-
-def low_rank(rank):
-    rng = np.random.default_rng(rank)
-    left, right = rng.standard_normal((2, 2, 4, 8, rank))
-    return fold(*(left @ right.swapaxes(-1, -2)))
-
-
 A, V = random_heads(6, 6, 3)
+LEFT, RIGHT = np.random.default_rng(1).standard_normal((2, 2, 4, 8, 1))
+LOW_RANK = fold(*(LEFT @ RIGHT.swapaxes(-1, -2)))
 STRUCTURED = {
     "one square": (one_entry(1, 0, 2), 1),
     "one product": (one_entry(1, 4, 2), 1),
-    "the last": (one_entry(0, 20, 5), 1),
     "one attn": (fold(np.stack([A[0], A[0], -2.0 * A[0]]), V), 1),
     "one value": (fold(A, np.stack([V[0], V[0], V[2]])), 2),
-    "memory": (memory(4), 1),
-    "permutations": (permutations(4), 4),
-    "sparse": (permutations(6, 0.3), 6),
-    "low rank": (low_rank(1), 4),
-    "rank two": (low_rank(2), 4),
+    "low rank": (LOW_RANK, 4),
     # Functions without structure need about as many heads as parameters count.
     "generic": (generic(3, 1), 3),
-    "generic 3": (generic(3, 3), 4),
     "generic 4": (generic(4, 4), 8),
-    "generic 5": (generic(5, 1), 5),
 }
-SLOW = ("generic 3", "generic 4", "generic 5")
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in STRUCTURED],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "generic 4")) for name in STRUCTURED],
 )
 def test_structure_is_used(name):
     coef, most = STRUCTURED[name]
     found = pa.heads.compress(coef)
     assert missed(found, coef) <= 2e-10
     assert 1 <= found.n_heads <= min(most, pa.heads.factor(coef).n_heads)
-    assert found.n_heads == most or not name.startswith(("one", "memory", "low", "rank"))
-
-
-def test_heads_are_called_the_fewest_where_that_is_proved():
-    for n_heads in (1, 2, 3):
-        assert claims_least(pa.heads.compress(planted(6, 6, n_heads)))
-    # Three heads are looked for in vain with two, which only a bound of three would prove.
-    assert not claims_least(pa.heads.compress(generic(3, 1)))
-    assert not claims_least(pa.heads.factor(planted(4, 4, 1)))
+    assert found.n_heads == most or name.startswith("generic")
 
 
 @pytest.mark.parametrize("find", [pa.heads.factor, pa.heads.compress])
-def test_the_zero_function_is_one_zero_head(find):
+def test_zero_is_one_head_and_coefficients_have_any_size(find):
     found = find(np.zeros((2, 6, 3)))
     assert (found.attn.shape, found.value.shape) == ((1, 3, 3), (1, 3, 2))
     assert not found.attn.any()
     assert not found.value.any()
     assert found.lost == 0.0
-
-
-@pytest.mark.parametrize("scale", [1e300, 1e-300])
-def test_a_factor_of_the_coefficients_is_shared_by_attn_and_value(scale):
-    coef, root = planted(5, 3, 2), np.sqrt(scale)
-    found = pa.heads.compress(coef * scale)
-    assert found.n_heads == 2
-    assert relative_error(fold(found.attn / root, found.value / root), coef) <= 1e-12
-    assert pa.heads.factor(coef * scale).lost <= 1e-13
+    for scale in (1e300, 1e-300):
+        coef, root = planted(5, 3, 2), np.sqrt(scale)
+        found = find(coef * scale)
+        assert relative_error(fold(found.attn / root, found.value / root), coef) <= 1e-12
 
 
 def with_noise(coef, size):
@@ -204,11 +141,6 @@ def with_noise(coef, size):
 
 
 def test_the_tolerance_is_what_may_be_lost():
-    for noise in (1e-12, 1e-7):
-        coef = with_noise(planted(3, 3, 2), noise)
-        found = pa.heads.compress(coef, tolerance=3 * noise)
-        assert found.n_heads == 2
-        assert noise / 10 <= found.lost <= 3 * noise
     # By default 1e-10: far above rounding, far below what anybody would call another function.
     for noise, absorbed in ((1e-11, True), (1e-9, False)):
         found = pa.heads.compress(with_noise(planted(2, 2, 1), noise))
@@ -221,16 +153,6 @@ def test_the_tolerance_is_what_may_be_lost():
         found = pa.heads.compress(large + small, tolerance=1e-6)
         assert found.n_heads == n_heads
         assert found.lost <= 1e-6
-
-
-def test_the_seed_decides_the_heads():
-    coef, gram = generic(2, 2), gram_of(2, 30)
-    for find in (pa.heads.compress, lambda c, **seed: pa.heads.best_heads(c, 1, gram, **seed)):
-        first, second = (find(coef, random_state=3) for _ in range(2))
-        np.testing.assert_array_equal(first.attn, second.attn)
-        np.testing.assert_array_equal(first.value, second.value)
-    assert not np.array_equal(pa.heads.compress(coef, random_state=4).attn,
-                              pa.heads.compress(coef, random_state=3).attn)  # fmt: skip
 
 
 # ------------------------------------------------------------------ so many heads, and no more
@@ -254,7 +176,7 @@ def norm_of_tensors(n_dims):
 
 @pytest.mark.parametrize(
     ("n_dims", "n_outputs", "n_heads", "n_rows"),
-    [(2, 2, 1, 20), (3, 1, 1, None), pytest.param(3, 2, 2, 40, marks=pytest.mark.slow)],
+    [(2, 2, 1, 20), (3, 1, 1, None)],
 )
 def test_the_best_heads_are_as_good_as_a_general_optimiser_with_many_starts(
     n_dims, n_outputs, n_heads, n_rows
@@ -276,55 +198,17 @@ def test_the_best_heads_are_as_good_as_a_general_optimiser_with_many_starts(
     reached = excess(found, coef, weights)
     assert reached <= rival * (1 + 1e-4)
     if gram is None:
-        assert found.risk_gap is None
         assert found.lost == pytest.approx(np.sqrt(reached / whole), rel=1e-6)
     else:
         assert found.risk_gap == pytest.approx(reached, rel=1e-9)
-
-
-@pytest.mark.parametrize("n_rows", [None, 8])
-def test_more_heads_are_never_worse_and_enough_are_exact(n_rows):
-    coef = generic(3, 2)
-    gram = None if n_rows is None else gram_of(3, n_rows)
-    weights, risks = norm_of_tensors(3) if gram is None else gram, []
-    for n_heads in (1, 6, 8):
-        found = pa.heads.best_heads(coef, n_heads, gram)
-        assert (found.attn.shape, found.value.shape) == ((n_heads, 3, 3), (n_heads, 3, 2))
-        risks.append(excess(found, coef, weights))
-    whole = excess(pa.heads.best_heads(0 * coef, 1), coef, weights)
-    assert all(more <= fewer + 1e-6 * whole for fewer, more in pairwise(risks))
-    assert max(abs(risk) for risk in risks[-2:]) <= 1e-12 * whole
-    assert risks[0] > 1e-3 * whole or n_rows == 8
-    # Without a number the function is kept.
-    assert excess(pa.heads.best_heads(coef, None, gram), coef, weights) <= 1e-15 * whole
-
-
-def test_planted_heads_are_met_and_one_head_less_misses_them():
-    coef = planted(4, 4, 2)
-    for gram in (None, gram_of(4, 500)):
-        assert pa.heads.best_heads(coef, 2, gram).lost <= 1e-6
-        assert pa.heads.best_heads(coef, 1, gram).lost > 1e-2
-    for sizes in ((6, 2, 3), (8, 8, 4)):
-        assert pa.heads.best_heads(planted(*sizes), sizes[2], gram_of(sizes[0], 500)).lost <= 1e-6
-
-
-def test_moments_decide_what_is_best_and_their_scale_does_not():
-    coef, gram = generic(2, 2), gram_of(2, 30)
-    plain, weighted = pa.heads.best_heads(coef, 1), pa.heads.best_heads(coef, 1, gram)
-    assert plain.lost < weighted.lost
-    assert weighted.risk_gap < 0.99 * excess(plain, coef, gram)
-    for scale in (1e120,):
-        scaled = pa.heads.best_heads(coef * scale, 1, gram / scale)
-        assert scaled.risk_gap == pytest.approx(weighted.risk_gap * scale, rel=1e-6)
-        assert scaled.lost == pytest.approx(weighted.lost, rel=1e-6)
-    for far, word in ((1e200, "divide"), (1e-200, "multiply")):
-        with pytest.raises(OutOfRange, match=word):
-            pa.heads.best_heads(coef * far, 1, gram)
+        # The scale of the moments decides nothing.
+        scaled = pa.heads.best_heads(coef * 1e120, n_heads, gram / 1e120)
+        assert scaled.risk_gap == pytest.approx(reached * 1e120, rel=1e-6)
+        assert scaled.lost == pytest.approx(found.lost, rel=1e-6)
 
 
 def test_what_the_data_do_not_see_costs_nothing():
     coef = generic(3, 2)
-    assert pa.heads.best_heads(np.zeros_like(coef), 2, gram_of(3, 30)).risk_gap == 0.0
     blind = pa.heads.best_heads(coef, 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
     assert blind.lost == pytest.approx(1.0)
@@ -363,212 +247,11 @@ def risk_of(outputs, Y):
     return power([a - b for a, b in zip(outputs, Y, strict=True)])
 
 
-def task(n_dims, n_outputs, n_heads, mode="last", noise=0.0, seed=0, n_sequences=None):
-    """A layer of random heads, sequences of several lengths, and their targets."""
-    rng = np.random.default_rng([n_dims, n_outputs, n_heads, seed])
-    layer = pa.LinearAttention(*random_heads(n_dims, n_outputs, n_heads, seed), mode)
-    n_features = n_dims * n_dims * (n_dims + 1) // 2
-    some = n_sequences or (2 * n_features + 20 if mode == "last" else n_features // 2 + 20)
-    X = [rng.standard_normal((n, n_dims)) for n in rng.integers(2, 8, some)]
-    Y = list(layer(X))
-    scale = noise * np.sqrt(power(Y) / n_outputs)
-    return layer, X, [y + scale * rng.standard_normal(y.shape) for y in Y]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_fit_has_the_planted_number_of_heads(mode):
-    for sizes in ((1, 1, 1), (3, 1, 2), (4, 4, 3), (5, 2, 2)):
-        truth, X, Y = task(*sizes, mode)
-        for limit in (None, "auto", sizes[2]):
-            result = pa.fit(X, Y, mode, n_heads=limit)
-            assert result.layer.n_heads == sizes[2]
-            assert pa.same_function(result.layer, truth, tolerance=1e-6)
-            assert result.heads.lost < 1e-6
-            assert result.gap <= 1e-12 * power(Y)
-
-
-def test_heads_are_looked_for_once_and_when_asked_for():
-    _, X, Y = task(3, 2, 2)
-    result = pa.fit(X, Y)
-    assert result.found_heads is None
-    assert result.layer.n_heads == result.heads.n_heads == 2
-    assert result.found_heads is result.heads
-    assert pa.fit(X, Y, n_heads=2).found_heads is not None
-
-
-@pytest.mark.parametrize("mode", ["last", pytest.param("full", marks=pytest.mark.slow)])
-def test_a_limit_has_a_gap_that_falls_to_zero(mode):
-    _, X, Y = task(3, 2, 3, mode, noise=0.1)
-    optimum, limits = pa.fit(X, Y, mode), (1, 2) if mode == "last" else (1,)
-    results = [pa.fit(X, Y, mode, n_heads=h) for h in limits]
-    gaps = [result.gap for result in results]
-    assert min(gaps) > 1e-6 * optimum.risk
-    assert len(gaps) == 1 or gaps[0] > gaps[1]
-    for h, result in zip(limits, results, strict=True):
-        assert (result.outcome.name, result.layer.n_heads) == ("limited_heads", h)
-        assert result.optimal_risk == pytest.approx(optimum.risk, rel=1e-9)
-        for outputs in (result.layer(X), result.predict(X)):
-            assert result.risk == pytest.approx(risk_of(outputs, Y), rel=1e-6)
-    # As many as are needed cost nothing, and those that are not needed are zero.
-    for allowed in (6, 13):
-        result = pa.fit(X, Y, mode, n_heads=allowed)
-        assert result.layer.n_heads == allowed
-        assert 0 <= result.gap < 1e-12 * power(Y)
-        assert np.count_nonzero(result.layer.value.any(axis=(1, 2))) == 6
-        assert ("needs 6" in result.outcome.sentence) == (allowed == 13)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_limited_heads_on_any_data(kind):
-    """Few rows, flat, Boolean and one-hot tokens: the moments that weigh the heads are singular."""
-    planted = oracle.planted(kind, {"mode": "causal"}, noise=0.5)
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(planted.X))
-    call = {"mode": "causal", "sample_weight": weights}
-    best = pa.fit(planted.X, planted.Y, **call)
-    solvers = ("dual", "iterative")[KINDS.index(kind) % 2], "auto"
-    for n_heads, solver in zip((1, 9), solvers, strict=True):
-        result = pa.fit(planted.X, planted.Y, n_heads=n_heads, solver=solver, **call)
-        errors = np.sum((result.layer(planted.X) - planted.Y) ** 2, axis=2).mean(axis=1)
-        measured = np.average(errors, weights=weights)
-        assert result.layer.n_heads == n_heads
-        assert result.risk == pytest.approx(measured, rel=1e-6, abs=1e-9 * power(planted.Y))
-        assert result.optimal_risk == pytest.approx(best.risk, rel=1e-9, abs=1e-15)
-        assert result.gap >= 0
-
-
-def test_statistics_give_the_heads_of_their_data():
-    _, X, Y = task(3, 2, 2, noise=0.1)
-    coef, whole = pa.fit(X, Y).coef, pa.fit(X, Y, n_heads=2)
-    for make in (pa.Moments, pa.TriangularFactor):
-        statistics = make(3, 2).update(X, Y)
-        streamed = pa.fit(statistics=statistics, n_heads=2)
-        assert streamed.risk == pytest.approx(whole.risk, rel=1e-6)
-        assert streamed.layer.n_heads == 2
-        scale = pa.heads.GramScale.of(statistics)
-        assert pa.heads.factor(coef, data=scale).output_error <= 1e-9
-    assert pa.fit(statistics=statistics, n_heads="auto").layer.n_heads == 2
-
-
-def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
-    ridge, (_, X, Y) = 20.0, task(3, 2, 2, noise=0.5)
-    psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 3, 3)
-
-    def penalised(result):
-        return penalised_of(oracle.features_of(result.coef, {}))
-
-    def penalised_of(theta):
-        return np.sum((Y - psi @ theta) ** 2) + ridge * np.sum(sizes[:, None] * theta**2)
-
-    best, limited = (pa.fit(X, Y, ridge=ridge, n_heads=h) for h in (None, 1))
-    assert penalised(best) < penalised(limited) < penalised(pa.fit(X, Y, n_heads=1))
-    assert penalised(pa.fit(X, Y, ridge=ridge, n_heads=6)) == pytest.approx(penalised(best))
-    # The penalty is that of the tensor, in which a square is once and a product twice.
-    parts = oracle.fields_of_layer(limited.layer)
-    for place in np.ndindex(parts["value"].shape):
-        ends = []
-        for step in (-0.1, 0.1):
-            value = parts["value"].copy()
-            value[place] += step
-            theta = oracle.features_of(oracle.coefficients(parts | {"value": value}, 3, {}), {})
-            ends.append(penalised_of(theta))
-        assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited)
-    # The risk is without the penalty.
-    assert limited.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
-    assert limited.optimal_risk == pytest.approx(best.risk)
-    assert best.risk == pytest.approx(risk_of(best.predict(X), Y))
-
-
-def test_beyond_the_moments_that_are_made_heads_are_those_nearest_to_the_optimum():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((30, 3, 20)), rng.standard_normal((30, 1))
-    result = pa.fit(X, Y, n_heads=2)
-    assert result.layer.n_heads == 2
-    assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
-    with pytest.raises(InvalidInput, match="n_heads"):
-        pa.fit(X, Y, n_heads="auto")
-
-
-# ------------------------------------------------------------------ fits: as many as noise allows
-
-
-def tokens_of(kind, n_dims, rng):
-    X = rng.standard_normal((300, 6, n_dims))
-    if kind == "correlated":
-        mixture = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0]
-        X = X @ (mixture * np.logspace(0, -1, n_dims)) * np.logspace(1, -1, n_dims)
-    elif kind == "constant and unused":
-        X[..., -1], X[..., 0] = 1.0, 0.0
-    return np.sign(X) if kind == "boolean" else X
-
-
-@pytest.mark.parametrize(
-    "kind", ["correlated", pytest.param("constant and unused", marks=pytest.mark.slow), "boolean"]
-)
-def test_noise_does_not_hide_the_number_of_heads(kind):
-    rng = np.random.default_rng(1)
-    X = tokens_of(kind, 3 + (kind == "constant and unused"), rng)
-    truth = pa.LinearAttention(*random_heads(X.shape[2], 3, 2), "causal")
-    clean = truth(X)
-    Y = clean + 0.1 * clean.std() * rng.standard_normal(clean.shape)
-    result, optimum = pa.fit(X, Y, "causal", n_heads="auto"), pa.fit(X, Y, "causal")
-    assert result.layer.n_heads == 2
-    assert result.gap >= 0
-    # Fewer parameters, less noise: closer to the truth than the optimum over all layers.
-    assert risk_of(result.layer(X), clean) < risk_of(optimum.predict(X), clean)
-
-
-def test_noise_drowns_a_head_and_only_then_is_it_left_out():
-    _, X, Y = task(3, 2, 2, noise=20.0, n_sequences=300)
-    assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
-    _, X, Y = task(3, 2, 2, noise=0.02, n_sequences=300)
-    chosen, counted = pa.fit(X, Y, n_heads="auto"), pa.fit(X, Y, n_heads=2)
-    assert chosen.layer.n_heads == 2
-    # No worse than the search for two heads.
-    assert 0 < chosen.gap <= counted.gap
-    assert chosen.heads.risk_gap == pytest.approx(len(X) * chosen.gap, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_the_gap_of_the_true_number_is_that_of_noise():
-    """gap / variance is chi-square: parameters of all layers less those of layers of two heads."""
-    attn, value = random_heads(4, 4, 2)
-    steps = np.eye(attn.size + value.size)
-    changes = [
-        fold(step[: attn.size].reshape(attn.shape), value)
-        + fold(attn, step[attn.size :].reshape(value.shape))
-        for step in steps
-    ]
-    freedom = 160 - np.linalg.matrix_rank(np.reshape(changes, (len(steps), -1)))
-    rng, gaps = np.random.default_rng(0), []
-    truth, X, _ = task(4, 4, 2, n_sequences=200)
-    clean = truth(X)
-    for _ in range(12):
-        Y = clean + 0.05 * rng.standard_normal(clean.shape)
-        gaps.append(len(X) * pa.fit(X, Y, n_heads=2).gap / 0.05**2)
-    assert abs(np.mean(gaps) - freedom) <= 4 * np.sqrt(2 * freedom / len(gaps))
-    assert np.var(gaps) == pytest.approx(2 * freedom, rel=0.9)
-    assert len(X) * pa.fit(X, Y, n_heads=1).gap / 0.05**2 > 10 * freedom
-
-
-def test_few_spare_rows_say_little_of_the_noise():
-    """22 positions for 18 features: errors of the fit are far smaller than the noise."""
-    for seed in range(3):
-        _, X, Y = task(3, 2, 1, noise=0.5, seed=seed, n_sequences=22)
-        assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1
-
-
-def test_where_the_noise_is_unknown_or_all_counts_the_function_is_kept():
-    _, X, Y = task(2, 2, 1, noise=0.5, n_sequences=4)
-    few, optimum = pa.fit(X, Y, n_heads="auto"), pa.fit(X, Y)
-    assert relative_error(few.coef, optimum.coef) < 1e-9
-    assert (few.outcome.name, few.layer.n_heads) != ("limited_heads", 1)
-    coef = generic(3, 1)
-    found = pa.heads.choose_heads(coef, gram_of(3, 100), 1e-3, 100)
-    assert found.lost <= 1e-9
-    assert 1 < found.n_heads <= pa.heads.factor(coef).n_heads
-
-
-# ------------------------------------------------------------------ every form
+def change(predicted, computed):
+    """The largest change of an output beside that output, both root mean square."""
+    predicted, computed = rows_of(predicted), rows_of(computed)
+    size = np.sqrt(np.mean(predicted**2, axis=0))
+    return float(np.max(np.sqrt(np.mean((predicted - computed) ** 2, axis=0)) / size))
 
 
 def layer_of(form, n_dims, context=None, n_heads=1, n_outputs=2, seed=1):
@@ -595,10 +278,146 @@ def data_for(layer, noise=0.0, count=120, seed=0):
     return X, Z, [y + scale * rng.standard_normal(y.shape) for y in Y]
 
 
-def changed_by(layer, truth, X, Z=None):
-    """The largest change of an output on sequences beside the largest output."""
-    expected = rows_of(truth(X, context=Z))
-    return float(np.abs(rows_of(layer(X, context=Z)) - expected).max() / np.abs(expected).max())
+def task(n_dims, n_outputs, n_heads, mode="last", noise=0.0, n_sequences=None):
+    """A layer of random heads, sequences of several lengths, and their targets."""
+    layer = layer_of({"mode": mode}, n_dims, None, n_heads, n_outputs)
+    n_features = n_dims * n_dims * (n_dims + 1) // 2
+    X, _, Y = data_for(layer, noise, n_sequences or 2 * n_features + 20)
+    return layer, X, Y
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_fit_has_the_planted_number_of_heads(mode):
+    for sizes in ((3, 1, 2), (4, 4, 3)):
+        truth, X, Y = task(*sizes, mode)
+        for limit in ("auto", sizes[2]):
+            result = pa.fit(X, Y, mode, n_heads=limit)
+            assert result.layer.n_heads == sizes[2]
+            assert pa.same_function(result.layer, truth, tolerance=1e-6)
+            assert result.heads.lost < 1e-6
+            assert result.gap <= 1e-12 * power(Y)
+
+
+def test_a_limit_has_a_gap_that_falls_to_zero():
+    _, X, Y = task(3, 2, 3, noise=0.1)
+    optimum = pa.fit(X, Y)
+    results = [pa.fit(X, Y, n_heads=limit) for limit in (1, 2)]
+    assert optimum.found_heads is None
+    assert results[0].gap > results[1].gap > 1e-6 * optimum.risk
+    for limit, result in enumerate(results, 1):
+        assert (result.outcome.name, result.layer.n_heads) == ("limited_heads", limit)
+        assert result.optimal_risk == pytest.approx(optimum.risk, rel=1e-9)
+        for outputs in (result.layer(X), result.predict(X)):
+            assert result.risk == pytest.approx(risk_of(outputs, Y), rel=1e-6)
+    # As many as are needed cost nothing, and those that are not needed are zero.
+    for allowed in (6, 13):
+        result = pa.fit(X, Y, n_heads=allowed)
+        assert result.layer.n_heads == allowed
+        assert 0 <= result.gap < 1e-12 * power(Y)
+        assert np.count_nonzero(result.layer.value.any(axis=(1, 2))) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limited_heads_on_any_data(kind):
+    """Few rows, flat, Boolean and one-hot tokens: the moments that weigh the heads are singular."""
+    task = oracle.planted(kind, {"mode": "causal"}, noise=0.5)
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(task.X))
+    call = {"mode": "causal", "sample_weight": weights}
+    best = pa.fit(task.X, task.Y, **call)
+    solvers = ("dual", "iterative")[KINDS.index(kind) % 2], "auto"
+    for n_heads, solver in zip((1, 9), solvers, strict=True):
+        result = pa.fit(task.X, task.Y, n_heads=n_heads, solver=solver, **call)
+        errors = np.sum((result.layer(task.X) - task.Y) ** 2, axis=2).mean(axis=1)
+        measured = np.average(errors, weights=weights)
+        assert result.layer.n_heads == n_heads
+        assert result.risk == pytest.approx(measured, rel=1e-6, abs=1e-9 * power(task.Y))
+        assert result.optimal_risk == pytest.approx(best.risk, rel=1e-9, abs=1e-15)
+        assert result.gap >= 0
+
+
+def test_statistics_give_the_heads_of_their_data():
+    _, X, Y = task(2, 2, 2, noise=0.1)
+    for make, ridge in ((pa.Moments, 3.0), (pa.TriangularFactor, 0.0)):
+        whole = pa.fit(X, Y, n_heads=1, ridge=ridge)
+        statistics = make(2, 2).update(X, Y)
+        streamed = pa.fit(statistics=statistics, n_heads=1, ridge=ridge)
+        assert streamed.risk == pytest.approx(whole.risk, rel=1e-6)
+        scale = pa.heads.GramScale.of(statistics)
+        assert pa.heads.factor(whole.coef, data=scale).output_error <= 1e-9
+    assert pa.fit(statistics=statistics, n_heads="auto").layer.n_heads == 2
+
+
+def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
+    ridge, (_, X, Y) = 20.0, task(3, 2, 2, noise=0.5)
+    psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 3, 3)
+
+    def penalised(coef):
+        theta = oracle.features_of(coef, {})
+        return np.sum((Y - psi @ theta) ** 2) + ridge * np.sum(sizes[:, None] * theta**2)
+
+    best, limited = (pa.fit(X, Y, ridge=ridge, n_heads=h) for h in (None, 1))
+    assert penalised(best.coef) < penalised(limited.coef)
+    # The penalty is that of the tensor, in which a square is once and a product twice.
+    parts = oracle.fields_of_layer(limited.layer)
+    for place in np.ndindex(parts["value"].shape):
+        ends = []
+        for step in (-0.1, 0.1):
+            value = parts["value"].copy()
+            value[place] += step
+            ends.append(penalised(oracle.coefficients(parts | {"value": value}, 3, {})))
+        assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited.coef)
+    # The risk is without the penalty.
+    assert limited.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
+
+
+def test_beyond_the_moments_that_are_made_heads_are_those_nearest_to_the_optimum():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 3, 20)), rng.standard_normal((30, 1))
+    result = pa.fit(X, Y, n_heads=2)
+    assert result.layer.n_heads == 2
+    assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
+    with pytest.raises(InvalidInput, match="n_heads"):
+        pa.fit(X, Y, n_heads="auto")
+
+
+# ------------------------------------------------------------------ fits: as many as noise allows
+
+
+@pytest.mark.parametrize("kind", ["correlated", "boolean"])
+def test_noise_does_not_hide_the_number_of_heads(kind):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((300, 6, 3))
+    mixture = np.linalg.qr(rng.standard_normal((3, 3)))[0] * np.logspace(0, -1, 3)
+    X = np.sign(X) if kind == "boolean" else X @ mixture * np.logspace(1, -1, 3)
+    truth = pa.LinearAttention(*random_heads(3, 3, 2), "causal")
+    clean = truth(X)
+    Y = clean + 0.1 * clean.std() * rng.standard_normal(clean.shape)
+    result, optimum = pa.fit(X, Y, "causal", n_heads="auto"), pa.fit(X, Y, "causal")
+    assert result.layer.n_heads == 2
+    assert result.heads.risk_gap == pytest.approx(X[..., 0].size * result.gap, rel=1e-6)
+    # Fewer parameters, less noise: closer to the truth than the optimum over all layers.
+    assert risk_of(result.layer(X), clean) < risk_of(optimum.predict(X), clean)
+
+
+def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_thousand():
+    """gap / freedom over residual / spare is F; one head of 2 x 2 has 4 + 4 - 1 parameters."""
+    coef, gram = generic(2, 2), gram_of(2, 30)
+    gap, freedom = pa.heads.best_heads(coef, 1, gram).risk_gap, 2 * 6 - 7
+    for n_rows in (8, 100):
+        spare = 2 * (n_rows - 6)
+        border = gap / freedom * spare / scipy.stats.f.ppf(1 - 1e-4, freedom, spare)
+        for factor, refused in ((1.2, False), (0.8, True)):
+            found = pa.heads.choose_heads(coef, gram, factor * border, n_rows)
+            assert (found.n_heads > 1) == refused
+
+
+def test_where_the_noise_is_unknown_the_function_is_kept():
+    _, X, Y = task(2, 2, 1, noise=0.5, n_sequences=4)
+    few, optimum = pa.fit(X, Y, n_heads="auto").coef, pa.fit(X, Y).coef
+    assert relative_error(few, optimum) < 1e-9
+
+
+# ------------------------------------------------------------------ every form
 
 
 def counts_of(layer, form):
@@ -606,24 +425,19 @@ def counts_of(layer, form):
 
 
 MORE_FORMS = {
-    "one value": {"query": range(2), "value": [2]},
-    "one key": {"key": [2]},
     "one of all": {"query": [0], "key": [1], "value": [2]},
-    "permuted": {"key": [2, 0, 1], "value": [0, 1, 2]},
-    "one shared": {"key": [0, 1], "value": [1, 2]},
     # Features that depend on one another: of all coefficients those of the fewest heads.
     "one token": {"mode": "causal", "window": 1, "bias": True, "skip": True},
     "mean of constants": {"mean": True, "bias": True, "skip": True},
     "mean and intercept": {"mean": True, "bias": True, "intercept": True},
     "diagonal": {"key": np.diag([1.0, 2.0, 4.0])},
     "polynomials": {"key": pa.maps.polynomial(2), "value": pa.maps.polynomial(2)},
-    "normalised": {"value": pa.maps.normalised()},
     "hedgehog": {"mean": True, "key": pa.maps.hedgehog(), "skip": True},
 }
 #: Forms where one head is all there can be, or two are too long a search.
 ONE = (
     "one of all", "polynomials", "hedgehog", "lags-1", "lags-3", "lags-window", "lags-no-rest",
-    "diagonal", "normalised", "mean and intercept", "mean of constants", "one token",
+    "diagonal", "mean and intercept", "mean of constants", "one token",
 )  # fmt: skip
 #: Forms of which the bound does not reach two heads.
 UNPROVED = ("window-1", "lags-last", "matrix", "own-function")
@@ -642,7 +456,7 @@ def check_form(name):
         X, Z, Y = data_for(truth)
         result = pa.fit(X, Y, form=truth.form, context=Z)
         fresh, beside, _ = data_for(truth, count=20, seed=7)
-        assert changed_by(result.layer, truth, fresh, beside) <= 1e-8
+        assert change(truth(fresh, context=beside), result.layer(fresh, context=beside)) <= 1e-8
         assert all(found <= n_heads for found in counts_of(result.layer, form))
         np.testing.assert_array_equal(result.layer.head_scales, np.sort(result.layer.head_scales))
         if name in FORMS:
@@ -664,7 +478,7 @@ def test_a_scale_without_heads_has_none():
     for limit in ({}, {"n_heads": 3}):
         found = pa.fit(X, Y, form=truth.form, **limit).layer
         assert found.head_scales.tolist() == [1, 1, 2]
-        assert changed_by(found, truth, X) <= 1e-6
+        assert change(truth(X), found(X)) <= 1e-6
 
 
 def test_heads_that_compute_linear_terms_alone_are_left_out():
@@ -678,115 +492,56 @@ def test_heads_that_compute_linear_terms_alone_are_left_out():
     np.testing.assert_allclose(found.skip, skip + attn[0, :, 3:], atol=1e-10)
 
 
-LIMITED = {
-    "whole": ({}, 3, 0.0),
-    "linear": ({"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}, 3, 5.0),
-    "skip": ({"mode": "causal", "decay": (0.5, 0.9), "skip": True}, 2, 0.0),
-    "lags": ({"mode": "causal", "lags": 2}, 2, 0.0),
-    "labels": ({"include_query": False, "mean": True, "query": range(3), "value": [3]}, 4, 0.0),
-}
-SLOW_LIMITED = [pytest.param(name, marks=pytest.mark.slow) for name in ("whole", "skip")]
+FORM = {"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}
 
 
-@pytest.mark.parametrize("name", ["linear", "lags", "labels", *SLOW_LIMITED])
-def test_the_risk_of_limited_heads_is_that_of_the_layer(name):
-    form, n_dims, ridge = LIMITED[name]
-    X, _, Y = data_for(layer_of(form, n_dims, n_heads=2), 0.3, 150)
-    call = {"form": pa.Form(**form), "ridge": ridge}
-    optimum, gaps = pa.fit(X, Y, **call), []
-    limits = [{"n_heads": 1}, {"n_heads": 2, "head_rank": 1}]
-    for limit in limits:
+def test_the_risk_of_limited_heads_is_that_of_the_layer():
+    X, _, Y = data_for(layer_of(FORM, 3, n_heads=2), 0.3, 100)
+    call = {"form": pa.Form(**FORM), "ridge": 5.0}
+    optimum = pa.fit(X, Y, **call)
+    for limit in ({"n_heads": 1}, {"n_heads": 2, "head_rank": 1}):
         result = pa.fit(X, Y, **call, **limit)
         assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
         np.testing.assert_allclose(result.layer.coef, result.coef, atol=1e-9)
         assert result.optimal_risk == pytest.approx(optimum.risk, rel=1e-9)
         assert result.layer.n_heads == limit["n_heads"]
-        gaps.append(result.gap)
-        if form.get("skip") and not ridge:
-            # No other linear map is better beside these heads.
-            left = rows_of(Y) - rows_of(result.layer(X))
-            slope = rows_of(X).T @ left
-            assert np.abs(slope).max() <= 1e-9 * np.linalg.norm(rows_of(X)) * np.linalg.norm(left)
-    assert ridge or min(gaps) > 1e-6 * optimum.risk
-
-
-def test_values_and_linear_terms_are_the_best_for_the_attention_that_was_found():
-    truth = layer_of({"skip": True, "intercept": True}, 2, n_heads=3)
-    X, _, Y = data_for(truth, 0.3, 150)
-    found = pa.fit(X, Y, form=truth.form, n_heads=1).layer
-    parts = [pa.LinearAttention(found.attn, np.eye(2)[:, [j]], form=truth.form) for j in (0, 1)]
-    columns = [rows_of(part(X)) for part in parts]
-    design = np.hstack([*columns, [x[-1] for x in X], np.ones((len(X), 1))])
-    best = design @ np.linalg.lstsq(design, rows_of(Y), rcond=None)[0]
-    assert risk_of(found(X), Y) <= risk_of(best, Y) * (1 + 1e-5)
 
 
 # ------------------------------------------------------------------ heads of limited rank
 
 
-@pytest.mark.parametrize("name", ["whole", "skip", "linear"])
-def test_heads_of_any_number_are_split_into_those_of_a_rank(name):
-    form, n_dims, _ = LIMITED[name]
-    for n_heads, noise, ranks in ((None, 0.0, (1, 2, 9)), ("auto", 0.1, (1,))):
-        if n_heads == "auto" and name != "whole":
-            continue
-        X, _, Y = data_for(layer_of(form, n_dims), noise)
-        call = {"form": pa.Form(**form), "n_heads": n_heads}
-        free = pa.fit(X, Y, **call)
-        for rank in ranks:
-            result = pa.fit(X, Y, **call, head_rank=rank)
-            assert max(np.linalg.matrix_rank(A, 1e-10) for A in result.layer.attn) <= rank
-            pieces = -(-min(free.layer.attn.shape[1:]) // rank)
-            assert result.layer.n_heads == pieces * free.layer.n_heads
-            assert changed_by(result.layer, free.layer, X) <= 1e-8
+def test_heads_of_any_number_are_split_into_those_of_a_rank():
+    X, _, Y = data_for(layer_of(FORM, 3))
+    free = pa.fit(X, Y, form=pa.Form(**FORM)).layer
+    for rank in (1, 2, 9):
+        layer = pa.fit(X, Y, form=pa.Form(**FORM), head_rank=rank).layer
+        assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
+        pieces = -(-min(free.attn.shape[1:]) // rank)
+        assert layer.n_heads == pieces * free.n_heads
+        assert change(free(X), layer(X)) <= 1e-8
 
 
-@pytest.mark.parametrize("name", ["whole", pytest.param("skip", marks=pytest.mark.slow)])
-def test_heads_of_limited_rank_beat_truncated_ones(name):
-    form, n_dims, _ = LIMITED[name]
-    X, _, Y = data_for(layer_of(form, n_dims, n_heads=2), 0.01)
-    n_heads = 2 * oracle.n_scales(form)
-    call = {"form": pa.Form(**form), "n_heads": n_heads}
-    free, limited = (pa.fit(X, Y, **call, head_rank=rank).layer for rank in (None, 1))
+def test_heads_of_limited_rank_beat_truncated_ones():
+    X, _, Y = data_for(layer_of({}, 3, n_heads=2), 0.01)
+    free, limited = (pa.fit(X, Y, n_heads=2, head_rank=rank).layer for rank in (None, 1))
     left, sizes, right = np.linalg.svd(free.attn, full_matrices=False)
-    truncated = pa.LinearAttention(
-        left[:, :, :1] * sizes[:, None, :1] @ right[:, :1], free.value, form=free.form,
-        n_dims=n_dims, head_scales=free.head_scales, skip=free.skip, intercept=free.intercept,
-    )  # fmt: skip
-    assert limited.n_heads == n_heads
+    truncated = pa.LinearAttention(left[:, :, :1] * sizes[:, :1, None] @ right[:, :1], free.value)
+    assert limited.n_heads == 2
     assert all(np.linalg.matrix_rank(A, 1e-10) <= 1 for A in limited.attn)
     assert risk_of(limited(X), Y) < 0.9 * risk_of(truncated(X), Y)
 
 
-def test_the_rank_of_planted_heads_is_enough_and_less_has_a_gap():
-    rng = np.random.default_rng(0)
-    attn = rng.standard_normal((2, 4, 1)) @ rng.standard_normal((2, 1, 4))
-    truth = pa.LinearAttention(attn, rng.standard_normal((2, 4, 3)))
-    X, _, Y = data_for(truth)
-    found = pa.fit(X, Y, n_heads=2, head_rank=1)
-    assert changed_by(found.layer, truth, X) <= 1e-6
+def test_less_than_the_rank_of_planted_heads_has_a_gap():
     # One head of rank 4 is four of rank 1, and two of rank 2.
     _, X, Y = task(4, 2, 1)
     gaps = [pa.fit(X, Y, n_heads=1, head_rank=rank).gap for rank in (1, 2, 3, 4)]
     assert np.all(np.diff(gaps) <= 1e-9)
     assert gaps[0] > 1e-3 * power(Y)
     assert gaps[-1] <= 1e-9 * power(Y)
-    for n_heads, rank in ((4, 1), (2, 2), (6, 1)):
+    for n_heads, rank in ((2, 2), (6, 1)):
         result = pa.fit(X, Y, n_heads=n_heads, head_rank=rank)
         assert result.gap <= 1e-12 * power(Y)
         assert max(np.linalg.matrix_rank(A, 1e-9) for A in result.layer.attn) <= rank
-
-
-@pytest.mark.slow
-def test_the_risk_is_that_of_the_layer_where_coefficients_are_large():
-    """Features depend on one another, and so the coefficients of few heads may be of any size."""
-    form = pa.Form(
-        mean=True, decay=0.8, query=pa.maps.elu1(), key=pa.maps.hedgehog(), skip=True, bias=True
-    )
-    rng = np.random.default_rng(31)
-    X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 1))
-    result = pa.fit(X, Y, form=form, n_heads=2, head_rank=1)
-    assert result.risk == pytest.approx(np.mean((result.layer(X) - Y) ** 2), rel=1e-10)
 
 
 # ------------------------------------------------------------------ units
@@ -798,32 +553,19 @@ def tokens_and_targets(n_sequences=120, n_dims=2, n_outputs=2, seed=0):
     return X, rng.standard_normal((n_sequences, n_outputs))
 
 
-def change(predicted, computed):
-    """The largest change of an output beside that output, both root mean square."""
-    predicted, computed = rows_of(predicted), rows_of(computed)
-    size = np.sqrt(np.mean(predicted**2, axis=0))
-    return float(np.max(np.sqrt(np.mean((predicted - computed) ** 2, axis=0)) / size))
-
-
-@pytest.mark.parametrize("size", [1e-8, 1e4])
-def test_the_layer_is_the_prediction_in_any_units(size):
-    X, Y = tokens_and_targets()
+def test_the_layer_is_the_prediction_in_any_units():
+    X, Y = tokens_and_targets(n_outputs=1)
     n_heads = pa.fit(X, Y).layer.n_heads
-    for units in ((size, 1.0), (1.0, size), (size, 1 / size)):
-        scaled = X * [1.0, units[0]], Y * [1.0, units[1]]
-        results = [pa.fit(*scaled), pa.fit(statistics=pa.Moments(2, 2).update(*scaled))]
-        for result in results[: 2 if units[1] == 1.0 else 1]:
-            assert change(result.predict(scaled[0]), result.layer(scaled[0])) < 1e-11
+    for of_tokens, of_targets in ((1e-8, 1.0), (1e4, 1e-8)):
+        scaled, targets = X * [1.0, of_tokens], Y * of_targets
+        streamed = pa.Moments(2, 1).update(scaled, targets)
+        for result in (pa.fit(scaled, targets), pa.fit(statistics=streamed)):
+            assert change(result.predict(scaled), result.layer(scaled)) < 1e-11
             assert result.heads.output_error < 1e-11
             assert result.layer.n_heads == n_heads
-    plain, result = (pa.fit(X * [1.0, unit], Y, n_heads=1) for unit in (1.0, size))
-    scaled = X * [1.0, size]
-    assert change(result.predict(scaled), result.layer(scaled)) < 1e-12
-    # The problem is not convex: other units may lead to another minimum nearby.
-    assert result.risk == pytest.approx(plain.risk, rel=1e-2)
 
 
-@pytest.mark.parametrize("name", ["overlap", "disjoint", "decays", "skip-intercept", "lags-last"])
+@pytest.mark.parametrize("name", ["disjoint", "decays", "skip-intercept"])
 def test_planted_heads_are_found_in_any_units(name):
     truth = layer_of(FORMS[name], 3)
     X, _, Y = data_for(truth)
@@ -834,57 +576,14 @@ def test_planted_heads_are_found_in_any_units(name):
         assert change(Y, result.layer(scaled)) <= 1e-9
 
 
-@given(power_of_two=st.integers(-60, 60), seed=st.integers(0, 1000))
-def test_powers_of_two_of_the_tokens_move_the_heads_and_nothing_else(power_of_two, seed):
-    truth, X, Y = task(2, 2, 2, seed=seed)
-    one, other = pa.fit(X, Y), pa.fit([np.ldexp(x, power_of_two) for x in X], Y)
-    assert one.layer.n_heads == other.layer.n_heads
-    back = pa.LinearAttention(
-        np.ldexp(other.layer.attn, 2 * power_of_two), np.ldexp(other.layer.value, power_of_two)
-    )
-    assert pa.same_function(back, truth, 1e-7)
-
-
 def test_a_limit_of_heads_has_the_ridge_of_the_units_of_the_tokens():
     X, Y = tokens_and_targets(40, n_outputs=1, seed=3)
     scaled, ridge = np.ldexp(X, 150), np.ldexp(50.0, 6 * 150)
     wanted = pa.fit(X, Y, n_heads=1, ridge=50.0)
-    for call in ({"X": scaled, "Y": Y}, {"statistics": pa.Moments(2, 1).update(scaled, Y)}):
-        found = pa.fit(**call, n_heads=1, ridge=ridge)
-        assert found.risk == pytest.approx(wanted.risk, rel=1e-9)
-        error = np.mean((found.predict(scaled) - Y) ** 2)
-        assert found.risk == pytest.approx(error, rel=1e-9)
-    assert wanted.risk > pa.fit(X, Y, n_heads=1).risk * 1.001
-
-
-def test_units_are_put_back_exactly():
-    """Tokens times powers of two: the same heads, times powers of two."""
-    X, Y = tokens_and_targets(60, 3, 1)
-    powers = 2.0 ** np.array([0, 7, -9])
-    products = (powers[:, None] * powers)[np.triu_indices(3)]
-    plain, scaled = (pa.fit(each, Y) for each in (X, X * powers))
-    moved = plain.coef / products[:, None] / powers
-    for find in (pa.heads.factor, pa.heads.compress):
-        one, other = find(plain.coef, data=plain.data_scale), find(moved, data=scaled.data_scale)
-        assert other.n_heads == one.n_heads
-        # The common size of attn and value is a root, which is rounded.
-        for found, same, factors in (
-            (other.value, one.value, powers[:, None]),
-            (other.attn, one.attn, powers[:, None] * powers),
-        ):
-            ratio = found * factors / same
-            np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-10)
-
-
-def test_outputs_that_nearly_cancel_are_met():
-    """Coordinates nearly alike: large coefficients of both signs, outputs of ordinary size."""
-    X, Y = tokens_and_targets()
-    X[..., 1] = X[..., 0] + 1e-2 * X[..., 1]
-    result = pa.fit(X, Y)
-    assert result.outcome.name == "unique"
-    found = change(result.predict(X), result.layer(X))
-    assert found <= max(1e-10, 1e3 * EPS * result.condition)
-    assert result.heads.output_error == pytest.approx(found, rel=0.2)
+    found = pa.fit(scaled, Y, n_heads=1, ridge=ridge)
+    error = np.mean((found.predict(scaled) - Y) ** 2)
+    assert found.risk == pytest.approx(wanted.risk, rel=1e-9)
+    assert found.risk == pytest.approx(error, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(300, 4), (20_000, 2), (1, 40_000)])
@@ -893,100 +592,60 @@ def test_what_heads_change_in_outputs_is_measured_on_the_data(shape):
     rng, mode = np.random.default_rng(0), "causal" if shape[0] == 1 else "last"
     growth = np.linspace(0.1, 2.0, max(shape)).reshape(-1, 1, 1)
     X = rng.standard_normal((*shape, 3)) * (growth[None, :, 0] if mode == "causal" else growth)
-    layer = two_of_different_size(mode)
-    Y = layer(X)
-    result = pa.fit(X, Y, mode)
-    sums = pa.heads.GramScale.of(pa.Moments(3, 2, mode).update(X, Y))
+    # Sequences without weight do not count.
+    counted = np.arange(shape[0]) % 3 != 1
+    X[~counted, :, 0] *= 1e3
+    attn, value = random_heads(3, 2, 2)
+    Y = pa.LinearAttention(attn, value * np.array([1.0, 0.05])[:, None, None], mode)(X)
+    result = pa.fit(X, Y, mode, sample_weight=counted)
+    moments = pa.Moments(3, 2, mode).update(X, Y, sample_weight=counted)
+    sums = pa.heads.GramScale.of(moments)
     for scale, exact in ((result.data_scale, max(shape) == 300), (sums, True)):
         found = pa.heads.compress(result.coef, tolerance=0.3, data=scale)
         one = pa.LinearAttention(found.attn, found.value, mode)
         assert (found.n_heads, result.layer.n_heads) == (1, 2)
         assert 1e-3 < found.output_error <= 0.3
-        measured = change(result.predict(X), one(X))
+        measured = change(result.predict(X[counted]), one(X[counted]))
         assert found.output_error == pytest.approx(measured, rel=1e-6 if exact else 0.1)
 
 
-def two_of_different_size(mode="last"):
-    attn, value = random_heads(3, 2, 2)
-    return pa.LinearAttention(attn, value * np.array([1.0, 0.05])[:, None, None], mode)
-
-
-def test_sequences_without_weight_do_not_judge():
-    X, _ = tokens_and_targets(n_dims=3)
-    Y = two_of_different_size()(X)
-    weights = np.r_[np.zeros(40), np.ones(80)]
-    X[:40, :, 0] *= 1e3
-    result = pa.fit(X, Y, sample_weight=weights)
-    found = pa.heads.compress(result.coef, tolerance=0.3, data=result.data_scale)
-    layer = pa.LinearAttention(found.attn, found.value)
-    measured = change(result.predict(X[40:]), layer(X[40:]))
-    assert found.n_heads == 1
-    assert found.output_error == pytest.approx(measured, rel=1e-6)
-
-
-@pytest.mark.parametrize(("size", "n_heads"), [(1e-3, 2), (1e-7, 2), (3e-9, 2), (1e-12, 1)])
-def test_a_small_second_head_is_kept_while_the_data_show_it(size, n_heads):
-    """The tolerance of a well-conditioned fit is far below what a head may weigh."""
+@pytest.mark.parametrize(
+    ("size", "apart", "n_heads"), [(3e-9, 1.0, 2), (1e-12, 1.0, 1), (0.0, 1e-2, 1)]
+)
+def test_a_small_head_is_kept_while_the_data_show_it(size, apart, n_heads):
+    """The tolerance is that of rounding, which is larger where two coordinates nearly agree."""
     (A1, V1), (A2, V2) = (random_heads(4, 4, 1, seed) for seed in (1, 2))
     layer = pa.LinearAttention(np.concatenate([A1, A2]), np.concatenate([V1, size * V2]))
-    X, _ = tokens_and_targets(n_dims=4)
-    result = pa.fit(X, layer(X))
-    assert result.layer.n_heads == n_heads
-    assert change(result.predict(X), result.layer(X)) < 1e-10
-
-
-def test_a_head_is_found_in_coefficients_that_the_data_leave_inexact():
     X, _ = tokens_and_targets(400, 4)
-    X[..., 3] = X[..., 0] + 1e-2 * X[..., 3]
-    layer = pa.LinearAttention(*random_heads(4, 4, 1))
+    X[..., 3] = apart * X[..., 3] + (1 - apart) * X[..., 0]
     result = pa.fit(X, layer(X))
-    assert 1e4 < result.condition < 1e8
-    assert result.layer.n_heads == 1
-    assert change(result.predict(X), result.layer(X)) < 1e-8
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_few_rows_of_wide_tokens_are_factored_in_units_of_the_data(mode):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 5, 41))
-    X[..., ::3] *= 1e-4
-    result = pa.fit(X, rng.standard_normal((30, 1) if mode == "last" else (30, 5, 1)), mode)
-    assert result.layer.n_heads <= 41
-    assert change(result.predict(X), result.layer(X)) < 1e-11
+    assert (result.layer.n_heads, result.condition > 1e4) == (n_heads, apart < 1)
+    assert change(result.predict(X), result.layer(X)) < 1e-10 / apart
 
 
 # ------------------------------------------------------------------ misuse
 
-COEF, HEADS = generic(3, 2), pa.heads
-WRONG = {
-    **{f"coef {shape}": (lambda shape=shape: HEADS.compress(np.ones(shape)), "coef")
-       for shape in [(3,), (2, 3), (1, 4, 2), (0, 3, 2), (1, 0, 0)]},
-    "factor": (lambda: HEADS.factor(np.ones((1, 4, 2))), "coef"),
-    "nan": (lambda: HEADS.compress(COEF * np.nan), "NaN"),
-    **{f"tolerance {size}": (lambda size=size: HEADS.compress(COEF, tolerance=size), "tolerance")
-       for size in (0.0, -1e-3, 1.0, np.nan)},
-    **{f"best {count}": (lambda count=count: HEADS.best_heads(COEF, count), "n_heads")
-       for count in (0, -1, True, np.True_, 1.5, "many", "auto", [1], np.nan)},
-    "fit 0": (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), n_heads=0), "n_heads"),
-    "fit many": (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), n_heads="many"), "n_heads"),
-    "rank": (lambda: HEADS.best_heads(COEF, 1, head_rank=0), "head_rank"),
-    "fit rank": (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), head_rank=0), "head_rank"),
-    "gram": (lambda: HEADS.best_heads(COEF, 1, np.eye(17)), "gram"),
-    "gram nan": (lambda: HEADS.best_heads(COEF, 1, np.full((18, 18), np.nan)), "NaN"),
-    "gram triangle": (lambda: HEADS.best_heads(COEF, 1, np.triu(np.ones((18, 18)))), "symmetric"),
-    "choose gram": (lambda: HEADS.choose_heads(COEF, np.eye(17), 1.0, 100), "gram"),
-    **{f"power {size}": (
-        lambda size=size: HEADS.choose_heads(COEF, np.eye(18), size, 100), "residual_power")
-       for size in (-1.0, np.nan, np.inf)},
-}  # fmt: skip
+COEF = generic(3, 2)
+WRONG = [
+    *((lambda shape=shape: pa.heads.compress(np.ones(shape)), "coef")
+      for shape in [(2, 3), (1, 4, 2), (0, 3, 2)]),
+    (lambda: pa.heads.compress(COEF * np.nan), "NaN"),
+    *((lambda size=size: pa.heads.compress(COEF, tolerance=size), "tolerance")
+      for size in (0.0, 1.0, np.nan)),
+    *((lambda count=count: pa.heads.best_heads(COEF, count), "n_heads")
+      for count in (0, True, 1.5, "auto")),
+    (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), n_heads=0), "n_heads"),
+    (lambda: pa.heads.best_heads(COEF, 1, head_rank=0), "head_rank"),
+    (lambda: pa.heads.best_heads(COEF, 1, np.eye(17)), "gram"),
+    (lambda: pa.heads.best_heads(COEF, 1, np.triu(np.ones((18, 18)))), "symmetric"),
+    *((lambda size=size: pa.heads.best_heads(COEF * size, 1, np.eye(18)), "size|multiply|divide")
+      for size in (1e200, 1e-200)),
+    *((lambda size=size: pa.heads.choose_heads(COEF, np.eye(18), size, 100), "residual_power")
+      for size in (-1.0, np.inf)),
+]  # fmt: skip
 
 
 def test_misuse_is_named():
-    for call, word in WRONG.values():
-        with pytest.raises((InvalidInput, InvalidType), match=word):
+    for call, word in WRONG:
+        with pytest.raises((InvalidInput, InvalidType, OutOfRange), match=word):
             call()
-
-
-def test_integers_of_numpy_are_numbers_of_heads():
-    X, Y = tokens_and_targets(30)
-    assert pa.fit(X, Y, n_heads=np.int64(1)).layer.n_heads == 1

@@ -7,38 +7,12 @@ from hypothesis import strategies as st
 
 import oracle
 import polyattn as pa
-from oracle import EPS, FORMS, MODES
+from oracle import EPS, FORMS
 from polyattn.errors import InvalidInput, InvalidType
+from test_layers import linear, remade, rotary, softmax
 
 seeds = st.integers(0, 2**32 - 1)
-FREQUENCIES = [1.3, 0.0, 0.2, np.pi]
-
-
-def linear(form=None, n_dims=3, context=None, **sizes):
-    parts = oracle.random_layer(form or {}, n_dims, context, **sizes)
-    return pa.LinearAttention(
-        form=pa.Form(**(form or {})), n_dims=n_dims, n_context_dims=context, **parts
-    )
-
-
-def remade(layer, **changed):
-    """The same linear layer with some parts exchanged."""
-    parts = {"form": layer.form, "n_dims": layer.n_dims, "n_context_dims": layer.n_context_dims}
-    return pa.LinearAttention(**oracle.fields_of_layer(layer) | parts | changed)
-
-
-def softmax(seed=0, bias=False, mode="full", n_heads=3, n_dims=3, n_outputs=2):
-    rng = np.random.default_rng(seed)
-    attn = rng.standard_normal((n_heads, n_dims + bias, n_dims + bias))
-    value = rng.standard_normal((n_heads, n_dims + bias, n_outputs))
-    return pa.SoftmaxAttention(attn, value, mode, bias)
-
-
-def rotary(seed=0, bias=False, mode="full", n_heads=3, frequencies=FREQUENCIES):
-    rng = np.random.default_rng(seed)
-    query, key = rng.standard_normal((2, n_heads, 3 + bias, 2 * len(frequencies)))
-    value = rng.standard_normal((n_heads, 3 + bias, 2))
-    return pa.SoftmaxAttention((query, key), value, mode, bias, rotary=frequencies)
+FREQUENCIES = (1.3, 0.0, 0.2, np.pi)
 
 
 def mixed(layer, seed=1):
@@ -86,9 +60,9 @@ def as_planes(layer):
 
 
 def from_planes(planes, frequencies, like, value=None):
-    query, key = (np.concatenate([each.real, each.imag], axis=2) for each in planes)
+    pair = tuple(np.concatenate([each.real, each.imag], axis=2) for each in planes)
     value = like.value if value is None else value
-    return pa.SoftmaxAttention((query, key), value, like.mode, like.bias, rotary=frequencies)
+    return remade(like, attn=pair, value=value, rotary=frequencies)
 
 
 def disguised_rotary(layer, seed=1):
@@ -129,8 +103,9 @@ def worst(found, planted):
 KINDS = {
     "linear": (lambda seed, bias: linear({"mode": "causal", "bias": bias}, n_heads=3, seed=seed),
                disguised_linear, 1e-5),
-    "softmax": (softmax, disguised_softmax, 1e-12),
-    "rotary": (rotary, disguised_rotary, 1e-7),
+    "softmax": (lambda seed, bias: softmax(bias=bias, seed=seed), disguised_softmax, 1e-12),
+    "rotary": (lambda seed, bias: rotary("full", bias, seed, frequencies=FREQUENCIES),
+               disguised_rotary, 1e-7),
 }  # fmt: skip
 
 
@@ -138,18 +113,16 @@ KINDS = {
 @given(seed=seeds, bias=st.booleans())
 def test_a_disguise_is_seen_through(kind, seed, bias):
     make, disguise, tolerance = KINDS[kind]
-    layer, stranger = make(seed, bias), make(seed + 1, bias)
+    layer = make(seed, bias)
     other = disguise(layer, seed)
     X = np.random.default_rng(seed).standard_normal((3, 6, 3))
     size = np.abs(layer(X)).max()
     np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
     assert pa.same_function(layer, other)
     assert pa.same_function(other, layer)
-    assert not pa.same_function(layer, stranger)
     written, again = (pa.canonical(each, 1e-9 * (kind == "rotary")) for each in (layer, other))
     assert written.n_heads == again.n_heads
     assert kind == "linear" or written.n_heads == 3
-    assert (written.mode, written.bias) == (layer.mode, layer.bias)
     # Rounding turns heads by eps over the distance of their norms.
     assert worst(again, written) < tolerance
     np.testing.assert_allclose(written(X), layer(X), rtol=0, atol=1e-9 * size)
@@ -157,6 +130,26 @@ def test_a_disguise_is_seen_through(kind, seed, bias):
     if kind == "rotary":
         np.testing.assert_allclose(written.frequencies, [0.0, 0.2, 1.3, np.pi], atol=1e-9)
         np.testing.assert_allclose(again.frequencies, written.frequencies, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, bias=st.booleans())
+def test_a_small_change_of_any_part_is_noticed_and_rounding_is_not(kind, seed, bias):
+    layer = KINDS[kind][0](seed, bias)
+    place = tuple(np.random.default_rng(seed).integers((3, 3 + bias, 2)))
+    for size, same in ((1e-6, False), (1e-12, True)):
+
+        def moved(part, size=size):
+            part = part.copy()
+            part[place] += size
+            return part
+
+        changes = {"attn": moved(layer.attn), "value": moved(layer.value)}
+        if kind == "rotary":
+            changes |= {"attn": (moved(layer.query), layer.key)}
+            changes |= {"rotary": layer.frequencies * (1 + size)}
+        for part, changed in changes.items():
+            assert pa.same_function(layer, remade(layer, **{part: changed})) is same
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,24 +165,22 @@ def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     else:
         if bias:
             value[:, -1] += np.array([[1.0], [-3.0], [2.0]])
-        options = {"mode": planted.mode, "bias": bias, "rotary": planted.frequencies}
         attn = (1 + 1e-6) * planted.attn[order]
         if kind == "rotary":
             attn = (1 + 1e-6) * planted.query[order], planted.key[order]
         elif bias:
             attn[:, :, -1] = 7.0
-        found, expected = pa.SoftmaxAttention(attn, value, **options), (1e-6, 0.0)
+        found, expected = remade(planted, attn=attn, value=value), (1e-6, 0.0)
     match = pa.match_heads(found, planted)
     np.testing.assert_array_equal(order[match.order], np.arange(3))
     np.testing.assert_allclose(match.attn_errors, expected[0], rtol=1e-3)
     np.testing.assert_allclose(match.value_errors, expected[1], rtol=1e-3, atol=1e-14)
-    assert match.worst_attn == match.attn_errors.max()
     # Heads that are left out, and those that are too many, are named.
-    few = planted.attn[[2, 0]] if kind != "rotary" else (planted.query[[2, 0]], planted.key[[2, 0]])
-    if kind == "linear":
-        fewer = remade(planted, attn=few, value=planted.value[[2, 0]], head_scales=[0, 0])
-    else:
-        fewer = pa.SoftmaxAttention(few, planted.value[[2, 0]], **options)
+    few = [part[[2, 0]] for part in (planted.attn, planted.value)]
+    if kind == "rotary":
+        few[0] = planted.query[[2, 0]], planted.key[[2, 0]]
+    scales = {"head_scales": [0, 0]} if kind == "linear" else {}
+    fewer = remade(planted, attn=few[0], value=few[1], **scales)
     match, more = pa.match_heads(fewer, planted), pa.match_heads(planted, fewer)
     np.testing.assert_array_equal(match.order, [1, -1, 0])
     assert (match.missing, match.extra, more.missing, more.extra) == ((1,), (), (), (1,))
@@ -204,18 +195,16 @@ def test_sizes_do_not_matter(kind, scale):
     make, disguise, _ = KINDS[kind]
 
     def large(layer):
-        attn = scale * layer.attn
+        attn, value = scale * layer.attn, scale * layer.value
         if kind == "linear":
-            return remade(layer, attn=attn, value=layer.value / np.sqrt(scale))
+            value = layer.value / np.sqrt(scale)
         if kind == "rotary":
             attn = np.sqrt(scale) * layer.query, np.sqrt(scale) * layer.key
-        options = {"mode": layer.mode, "bias": layer.bias, "rotary": layer.frequencies}
-        return pa.SoftmaxAttention(attn, scale * layer.value, **options)
+        return remade(layer, attn=attn, value=value)
 
     layer = make(0, False)
-    one, other, stranger = (large(each) for each in (layer, disguise(layer), make(1, False)))
+    one, other = large(layer), large(disguise(layer))
     assert pa.same_function(one, other)
-    assert not pa.same_function(one, stranger)
     assert worst(one, one) == 0.0
     assert pa.canonical(one).n_heads == pa.canonical(layer).n_heads
     assert pa.same_function(pa.canonical(one), one)
@@ -224,18 +213,11 @@ def test_sizes_do_not_matter(kind, scale):
 def test_zero_and_idle_layers_keep_one_head():
     zero = pa.LinearAttention(np.zeros((2, 2, 2)), np.ones((2, 2, 1)), "full")
     assert pa.canonical(zero) == pa.LinearAttention(np.zeros((2, 2)), np.zeros((2, 1)), "full")
-    cancelling = pa.LinearAttention([np.eye(2), -np.eye(2)], [np.eye(2), np.eye(2)])
-    assert pa.canonical(cancelling).n_heads == 1
     turned = rotary()
-    pair = (turned.query, turned.key), (0 * turned.query, turned.key)
-    idle = pa.SoftmaxAttention(pair[0], 0 * turned.value, rotary=FREQUENCIES)
-    for layer in (idle, pa.SoftmaxAttention(pair[1], turned.value, rotary=FREQUENCIES)):
-        assert pa.canonical(layer).n_heads == 1
-        assert pa.same_function(pa.canonical(layer), layer)
-    nothing = pa.SoftmaxAttention(np.zeros((1, 2, 2)), np.zeros((1, 2, 1)))
-    assert worst(nothing, nothing) == 0.0
-    one = pa.SoftmaxAttention(np.eye(2), np.ones((2, 1)))
-    assert pa.match_heads(one, nothing).worst_attn == pytest.approx(np.sqrt(2))
+    for change in ({"value": 0 * turned.value}, {"attn": (0 * turned.query, turned.key)}):
+        idle = remade(turned, **change)
+        assert pa.canonical(idle).n_heads == 1
+        assert pa.same_function(pa.canonical(idle), idle)
     # A head without a value computes nothing, whatever its attn is.
     layer = linear(n_heads=3)
     off = np.array([1.0, 0.0, 1.0])[:, None, None]
@@ -315,18 +297,15 @@ def test_heads_of_equal_or_nearly_equal_norm_are_written_in_one_way():
 def test_canonical_layers_have_no_more_heads_than_they_need():
     form = {"mode": "causal", "query": [0, 1, 2], "key": [1, 2, 3], "value": [0, 4]}
     layer = linear(form, 5)
-    doubled = remade(
-        layer, attn=np.concatenate([layer.attn, layer.attn]), head_scales=None,
-        value=np.concatenate([layer.value, 3 * layer.value]),
-    )  # fmt: skip
+    both = [np.concatenate([layer.attn] * 2), np.concatenate([layer.value, 3 * layer.value])]
+    doubled = remade(layer, attn=both[0], value=both[1], head_scales=None)
     assert pa.canonical(doubled).n_heads == 2  # nothing folds
     layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, 2)
     layer = remade(layer, head_scales=[0, 1])
     tiny = remade(layer, attn=layer.attn * np.array([1.0, 1e-14])[:, None, None])
-    assert set(pa.canonical(layer).head_scales) == {0, 1}
     assert set(pa.canonical(tiny).head_scales) == {0}
     small = remade(layer, attn=layer.attn * np.array([1.0, 1e-4])[:, None, None])
-    assert pa.same_function(pa.canonical(small), small, tolerance=1e-13)
+    assert set(pa.canonical(small).head_scales) == {0, 1}
     assert set(pa.canonical(small, tolerance=1e-2).head_scales) == {0}
 
 
@@ -334,12 +313,7 @@ def test_scales_of_heads_count():
     layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, n_heads=4)
     layer, other = (remade(layer, head_scales=scales) for scales in ([0, 0, 1, 1], [0, 1, 1, 1]))
     assert not pa.same_function(layer, other)
-    match = pa.match_heads(other, layer)
-    np.testing.assert_array_equal(match.order, [0, -1, 2, 3])
-    assert match.extra == (1,)
-    # Which positions are predicted does not matter for heads.
-    last = remade(layer, form=pa.Form("last", decay=(0.5, 0.9)))
-    assert worst(last, layer) == 0.0
+    assert pa.match_heads(other, layer).order.tolist() == [0, -1, 2, 3]
 
 
 def one_entry(form, place, size=1.0):
@@ -379,18 +353,6 @@ def test_constants_that_a_mean_leaves_as_they_are():
         assert pa.same_function(pa.LinearAttention(*by_head, form=form), map_alone) is same
 
 
-@given(seed=seeds, digits=st.floats(-12, 12))
-def test_the_distance_of_coefficients_has_their_units(seed, digits):
-    one, other = linear(n_heads=2, seed=seed), linear(n_heads=2, seed=seed + 1)
-    distance, factor = pa.coefficient_distance(one, other), 10.0**digits
-    assert distance == pa.coefficient_distance(other, one) > 0
-    assert pa.coefficient_distance(one, one) == 0.0
-    moved = (remade(each, attn=factor * each.attn) for each in (one, other))
-    assert pa.coefficient_distance(*moved) == pytest.approx(factor * distance, rel=1e-9)
-    assert not pa.same_function(one, remade(one, value=(1 + 1e-6) * one.value))
-    assert pa.same_function(one, remade(one, value=(1 + 1e-11) * one.value))
-
-
 @pytest.mark.slow
 def test_large_layers_are_compared_without_all_their_coefficients_at_once():
     """67 million coefficients, of which the norm is known."""
@@ -408,19 +370,6 @@ def test_large_layers_are_compared_without_all_their_coefficients_at_once():
 # ------------------------------------------------------------------ softmax layers
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("part", ["attn", "value", "constant"])
-def test_changes_of_softmax_layers_are_noticed(part, bias):
-    layer = softmax(bias=bias)
-    for change, same in ((1e-6, False), (1e-12, True)):
-        attn, value = layer.attn.copy(), layer.value.copy()
-        if part == "attn":
-            attn[1, 0, 0] += change
-        else:
-            value[1, -1 if part == "constant" else 0, 0] += change
-        assert pa.same_function(layer, pa.SoftmaxAttention(attn, value, bias=bias)) is same
-
-
 def test_equal_heads_merge_and_idle_ones_are_dropped():
     A, B, V, W = np.eye(2), 2 * np.eye(2), np.ones((2, 1)), np.array([[1.0], [2.0]])
 
@@ -433,9 +382,6 @@ def test_equal_heads_merge_and_idle_ones_are_dropped():
     nothing = layer((A, V), (A, -V))
     assert pa.canonical(nothing) == layer((0 * A, 0 * V))
     assert pa.same_function(nothing, layer((B, 0 * V)))
-    nearly = layer((A, V), (A + 1e-10, W))
-    assert pa.canonical(nearly).n_heads == 2
-    assert pa.canonical(nearly, tolerance=1e-9).n_heads == 1
     chain = layer((A, V), (A + 2e-10, V), (A + 1e-10, V))
     assert pa.canonical(chain, tolerance=1.5e-10).n_heads == 1
 
@@ -452,7 +398,7 @@ def test_what_a_constant_coordinate_hides():
     constant = pa.canonical(pa.SoftmaxAttention(layer.attn[:2], only, bias=True))
     np.testing.assert_array_equal(constant.value, [[[0, 0], [0, 0], [0, 0], [2, 2]]])
     # Of turned planes it hides what is not turned.
-    layer = rotary(3, True)
+    layer = rotary(bias=True, frequencies=FREQUENCIES)
     for plane, hidden in ((1, True), (0, False), (2, False), (3, False)):
         planes = as_planes(layer)
         planes[1][:, -1, plane] += 2.0
@@ -462,19 +408,12 @@ def test_what_a_constant_coordinate_hides():
 
 
 def test_real_sequences_of_any_length_are_meant():
-    """sigmoid(z) + sigmoid(-z) = 1 on two tokens, and ±1 tokens do not tell x1 + x2 from 2 x1."""
+    """sigmoid(z) + sigmoid(-z) = 1 on two tokens."""
     rng = np.random.default_rng(0)
     A, V = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
     layer = pa.SoftmaxAttention(np.stack([A, -A, 0 * A]), np.stack([V, V, -2 * V]))
     assert np.abs(layer(rng.standard_normal((20, 2, 3)))).max() < 1e-14
     assert not pa.same_function(layer, pa.SoftmaxAttention(A, 0 * V))
-    first, second = np.eye(2)
-    queries = [0 * first, first + second, first - second, 2 * first]
-    attn, V = np.stack([np.outer(query, first) for query in queries]), np.stack([V[:2], V[:2]])
-    one, other = (pa.SoftmaxAttention(attn[some], V) for some in ([0, 3], [1, 2]))
-    X = pa.data.boolean_sequences(50, 3, 2)
-    assert np.abs(one(X) - other(X)).max() < 1e-14
-    assert not pa.same_function(one, other)
 
 
 def test_a_hopeless_head_does_not_disturb_the_others():
@@ -487,41 +426,17 @@ def test_a_hopeless_head_does_not_disturb_the_others():
     )
     match = pa.match_heads(found, planted)
     assert match.order.tolist() == [0, 1]
-    assert match.attn_errors[1] > 3
-    for family in ("same_value", "identity", "scales", "close"):
-        hard = pa.data.hard_softmax_layer(family, 4, 4)
-        backwards = pa.SoftmaxAttention(hard.attn[::-1], hard.value[::-1])
-        assert pa.match_heads(backwards, hard).order.tolist() == [3, 2, 1, 0]
-        assert worst(backwards, hard) == 0.0
-
-
-@pytest.mark.parametrize("change", ["frequency", "query", "phase", "value", "order of planes"])
-def test_changes_of_rotary_layers_are_noticed(change):
-    for mode in MODES:
-        layer = rotary(2, True, mode)
-        planes, frequencies, value = as_planes(layer), layer.frequencies.copy(), layer.value.copy()
-        if change == "frequency":
-            frequencies[0] *= 1 + 1e-6
-        elif change == "query":
-            planes[0][0, 0, 0] += 1e-6
-        elif change == "phase":
-            planes[0][0, :, 0] *= np.exp(1e-6j)
-        elif change == "value":
-            value[1, 0] += 1e-6
-        else:
-            frequencies[[0, 2]] = frequencies[[2, 0]]
-        assert not pa.same_function(layer, from_planes(planes, frequencies, layer, value))
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_planes_that_are_not_turned_are_no_positions(bias):
-    turned = rotary(5, bias, frequencies=[0.0, 2 * np.pi])
+    turned = rotary(bias=bias, frequencies=[0.0, 2 * np.pi])
     plain = pa.SoftmaxAttention(turned.attn, turned.value, turned.mode, bias)
     assert pa.same_function(turned, plain)
     assert pa.canonical(turned).frequencies is None
     np.testing.assert_allclose(pa.canonical(turned).attn, pa.canonical(plain).attn, atol=1e-13)
     assert pa.match_heads(turned, plain).worst_attn < 1e-14
-    other = rotary(5, bias, frequencies=[0.0, 1e-3])
+    other = rotary(bias=bias, frequencies=[0.0, 1e-3])
     assert not pa.same_function(other, plain)
     assert pa.match_heads(other, plain).worst_attn > 0.1
 
@@ -548,25 +463,17 @@ def test_rotary_heads_differ_by_the_root_mean_square_over_offsets():
 
 
 def test_only_like_layers_are_compared():
-    plain, layer, turned = linear(), softmax(), rotary()
+    plain, layer = linear(), softmax()
     decays = [linear({"mode": "causal", "decay": decay}) for decay in (0.5, 0.6)]
-    fitted = pa.fit(np.ones((3, 2, 1)), np.ones(3))
     for call, word in [
         (lambda: pa.same_function(layer, plain), "SoftmaxAttention and LinearAttention"),
-        (lambda: pa.same_function(plain, 3), "int"),
         (lambda: pa.coefficient_distance(layer, layer), "LinearAttention"),
-        (lambda: pa.match_heads(layer, plain), "SoftmaxAttention and LinearAttention"),
-        (lambda: pa.match_heads(layer, fitted), "FitResult"),
-        (lambda: pa.canonical(3), "int"),
         (lambda: pa.same_function(layer, layer, tolerance=-1), "tolerance"),
-        *((lambda wrong=wrong: pa.canonical(plain, tolerance=wrong), "tolerance")
-          for wrong in (-1.0, np.nan)),
+        (lambda: pa.canonical(plain, tolerance=np.nan), "tolerance"),
         (lambda: pa.same_function(layer, softmax(mode="last")), "mode"),
-        (lambda: pa.same_function(layer, softmax(n_outputs=1)), "n_outputs"),
-        (lambda: pa.same_function(layer, softmax(n_dims=2, bias=True)), "n_dims"),
-        (lambda: pa.same_function(turned, rotary(mode="last")), "mode"),
+        (lambda: pa.same_function(layer, remade(layer, value=layer.value[..., :1])), "n_outputs"),
+        (lambda: pa.same_function(layer, remade(layer, bias=True)), "n_dims"),
         (lambda: pa.same_function(*decays), "decay=0.6"),
-        (lambda: pa.match_heads(*decays), "decay=0.6"),
         (lambda: pa.match_heads(plain, linear({}, 3, 2)), "n_context_dims"),
         (lambda: pa.coefficient_distance(plain, linear({}, 3, 3)), "n_context_dims"),
     ]:  # fmt: skip
