@@ -499,14 +499,25 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
             assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
             where = certificate.leaving
             assert exact or (where.trace, where.row) == expected
-            if exact and where is not None:  # a row outside the span is proved to be
-                X = prefixes(found.traces)[0]
-                x = prefixes([domain[where.trace]])[0][where.row]
-                assert oracle.exact_rank([*X, x], {}) > oracle.exact_rank(X, {})
     whole = learned("memory", COEFFICIENTS).certify(domain=iter(domain), exact=True)
     assert (whole.verdict, whole.rank) == ("saturated", oracle.exact_rank(prefixes(domain)[0], {}))
     rules = learned("memory").certify(domain=domain)
     assert (rules.verdict, rules.proved) == ("saturated", False)
+
+
+def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
+    program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
+    domain = list(P.all_traces(program, lengths=lengths))
+    whole = oracle.exact_rank(prefixes(domain)[0], {})
+    for n_traces in (20, 30, 40):
+        traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
+        proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
+        X = prefixes(traces)[0]
+        assert (proof.rank, proof.proved) == (oracle.exact_rank(X, {}), True)
+        assert proof.verdict == ("saturated" if proof.rank == whole else "not_saturated")
+        if proof.rank < whole:
+            x = prefixes([domain[proof.leaving.trace]])[0][proof.leaving.row]
+            assert oracle.exact_rank([*X, x], {}) == proof.rank + 1
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -165,6 +165,16 @@ def test_tokens_of_the_library_are_those_that_were_meant():
         np.testing.assert_array_equal(trace.tokens, np.vstack([trace.prompt, trace.completion]))
 
 
+def test_a_head_that_goes_around_is_refused_on_demand():
+    right = P.TuringMachine({(0, 0): (0, 1, 1), (0, 1): (0, 1, 1)}, 1, 2)
+    program = P.universal_turing_machine(1, 2, 4)
+    for run in (P.compile(program).run, program.interpret):
+        assert run(right, max_steps=9).wrapped_at == 4
+        assert run(right, max_steps=3, overflow="error").wrapped_at is None
+        with pytest.raises(PolyattnError, match="at step 4"):
+            run(right, max_steps=9, overflow="error")
+
+
 # ---------------------------------------------------------------- traces
 
 ZERO, STEP = P.DFA([[0, 0], [0, 0]]), P.DFA([[1, 0], [1, 1]])

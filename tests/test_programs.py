@@ -296,6 +296,23 @@ def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     assert again.decode(prompt, 4) == compiled.decode(prompt, 4)
 
 
+def test_the_interpreter_stops_at_64_bits_too():
+    a, flag, amount = P.Variable("a"), SCHEMA.flag(), SCHEMA.sum
+    doubling = [P.Register(amount(a) << amount(a), flag, flag), P.Lookup(flag << flag, flag, flag)]
+    program, prompt = P.Program(SCHEMA, doubling), [SCHEMA.token(flag=(), sum={0: 1})]
+    assert program.interpret(prompt, 63).tokens[-1]["sum", (0,)] == 2**62
+    with pytest.raises(OutOfRange, match="sum"):
+        program.interpret(prompt, 64)
+
+
+def test_what_cancels_leaves_no_head():
+    a, flag = P.Variable("a"), SCHEMA.flag()
+    once = SCHEMA.state(a) << SCHEMA.state(a)
+    nothing = P.compile(P.Program(SCHEMA, [P.Lookup([once, -once], flag, flag)]))
+    assert nothing.n_heads == 0
+    assert nothing.decode([SCHEMA.token(flag=(), state=1)], 3).tokens == [{}]
+
+
 # ---------------------------------------------------------------- schemas
 
 
