@@ -261,6 +261,9 @@ def test_start_blank_verdicts_and_names_are_those_of_the_file(load):
     ends = [named.machine.rules[pair] for pair in ((0, 0), (1, 0), (1, 1))]
     assert ends == [(HALT, 0, 0), (M.ACCEPT, 0, 0), (M.REJECT, 1, 1)]
     assert named.halts == {(0, 0): "H", (1, 0): "yes", (1, 1): "never"}
+    rules = {"go": {"a": {"move": "R"}}}
+    named = load({"letters": ["a"], "blank": ".", "missing": "halt", "rules": rules})
+    assert (named.letters, named.machine.rules[0, 0]) == ((".", "a"), (HALT, 0, 0))
 
 
 def test_words_are_read_by_the_names_of_letters(load):
