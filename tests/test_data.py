@@ -62,17 +62,13 @@ def test_a_seed_is_a_seed_and_a_generator_goes_on(make):
 # ---------------------------------------------------------------- linear layers
 
 
+@pytest.mark.parametrize("n_tokens", [4, (1, 5)])
 @pytest.mark.parametrize("case", oracle.FORMS)
-def test_planted_targets_are_those_of_the_layer_in_every_form(case):
-    for n_tokens in (4, (1, 5)):
-        targets_are_those_of_the_layer(case, n_tokens)
-
-
-def targets_are_those_of_the_layer(case, n_tokens):
+def test_planted_targets_are_those_of_the_layer_in_every_form(case, n_tokens):
     fields, n_context_dims = oracle.split_context(oracle.FORMS[case])
     form = pa.Form(**fields)
-    task = D.planted(4, n_tokens, 3, 2, 2, noise=0.0, random_state=5, form=form,
-                     n_context_dims=n_context_dims)  # fmt: skip
+    given = {"form": form, "n_context_dims": n_context_dims, "random_state": 5}
+    task = D.planted(4, n_tokens, 3, 2, 2, noise=0.0, **given)
     layer, X, context = task.layer, listed(task.X), task.context
     assert (layer.form, layer.n_dims, layer.n_outputs) == (form, 3, 2)
     assert layer.n_heads == 2 * oracle.n_scales(fields)
@@ -84,11 +80,8 @@ def targets_are_those_of_the_layer(case, n_tokens):
         expected = oracle.forward(drawn, x, fields, z)
         np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
     # The layer is drawn first: it does not change with the sequences, nor do they with the noise.
-    noisy = D.planted(9, (2, 9), 3, 2, 2, noise=0.5, random_state=5, form=form,
-                      n_context_dims=n_context_dims)  # fmt: skip
-    assert noisy.layer == layer == D.random_layer(
-        3, 2, 2, random_state=5, form=form, n_context_dims=n_context_dims
-    )  # fmt: skip
+    noisy = D.planted(9, (2, 9), 3, 2, 2, noise=0.5, **given)
+    assert noisy.layer == layer == D.random_layer(3, 2, 2, **given)
 
 
 def test_random_layers_divide_scores_and_average_heads():
@@ -108,24 +101,6 @@ def test_random_layers_divide_scores_and_average_heads():
         (wide.intercept, 1.0),
     ):  # fmt: skip
         assert np.std(found) == pytest.approx(size, rel=0.15)
-    biased = D.random_layer(3, bias=True)
-    assert (biased.n_dims, biased.n_outputs, biased.attn.shape[1], biased.mode) == (
-        3,
-        3,
-        4,
-        "causal",
-    )
-
-
-@pytest.mark.parametrize("mode", oracle.MODES)
-def test_a_plain_form_plants_what_mode_and_bias_do(mode):
-    for bias in (False, True):
-        one = D.planted(5, 4, 3, 2, 2, mode, 0.1, 3, bias=bias)
-        form = pa.Form(mode=mode, bias=bias)
-        other = D.planted(5, 4, 3, 2, 2, noise=0.1, random_state=3, form=form)
-        assert (one.layer, one.context) == (other.layer, None)
-        np.testing.assert_array_equal(one.X, other.X)
-        np.testing.assert_array_equal(one.Y, other.Y)
 
 
 def test_noise_and_sequences_have_the_sizes_that_were_asked_for():
@@ -144,8 +119,6 @@ def test_noise_and_sequences_have_the_sizes_that_were_asked_for():
         for length in (1, 4):  # the expected token Gram is the identity whatever the length
             traces = [np.sum(x**2) / 50 for x in sequences if len(x) == length]
             assert np.mean(traces) == pytest.approx(1.0, rel=0.1)
-    free = D.planted(50, (1, 9), 3, mode="full", n_context_dims=2)
-    assert [len(z) for z in free.context] != [len(x) for x in free.X]
 
 
 # ---------------------------------------------------------------- associative memory
@@ -194,7 +167,7 @@ def test_memory_is_a_superposition_and_the_printed_targets_leave_out_the_own_tok
     assert (layer.n_heads, layer.mode, layer.attn.sum(), layer.value.sum()) == (1, "last", 3, 3)
 
 
-def test_the_mixture_of_keys_and_the_spectrum_of_the_paper():
+def test_the_mixture_of_keys():
     for unitary, expected in ((0.0, 0), (0.25, 10), (0.95, 38), (1.0, 40)):
         keys = parts(D.associative_memory(40, 3, unitary).X)[0]
         away = np.abs(keys @ keys.transpose(0, 2, 1) - np.eye(3)).max(axis=(1, 2))
@@ -202,17 +175,6 @@ def test_the_mixture_of_keys_and_the_spectrum_of_the_paper():
     keys = parts(D.associative_memory(4000, 3, 1.0).X)[0]  # uniform orthogonal matrices
     assert_mean(keys, 0.0)
     assert_mean(keys**2, 1 / 3)
-
-    def spectrum(unitary):
-        X = D.associative_memory(2**14, 4, unitary).X
-        first, second = np.triu_indices(8)
-        pairs = np.einsum("ntj,ntk->njk", X, X)[:, first, second]
-        psi = np.einsum("np,nl->npl", pairs, X[:, -1]).reshape(len(X), -1)
-        return np.linalg.eigvalsh(psi.T @ psi / len(X))
-
-    # The paper reports 0.06 for 95 % unitary; without others the rank is 248 of 288.
-    assert spectrum(0.95)[0] == pytest.approx(0.06, abs=0.01)
-    assert np.count_nonzero(spectrum(1.0) > 1e-10) == 248
 
 
 # ---------------------------------------------------------------- Lorenz's system
@@ -222,9 +184,6 @@ def test_lorenz_follows_its_equations_on_the_attractor():
     X = D.lorenz(400, dt=0.01, random_state=1)
     assert np.abs(X[:, :2]).max() < 30
     assert 0 < X[:, 2].min() < X[:, 2].max() < 50
-    x, y, z = X[1:-1].T
-    slopes = np.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z], axis=1)
-    np.testing.assert_allclose((X[2:] - X[:-2]) / 0.02, slopes, atol=0.03 * np.abs(slopes).max())
     np.testing.assert_allclose(D.lorenz(21, 0.02)[::2], D.lorenz(11, 0.04), rtol=1e-6)
 
     def slope(_, point):
@@ -254,22 +213,15 @@ def prompt_sums(task):
 
 @pytest.mark.parametrize("tasks", TASKS)
 @pytest.mark.parametrize("summarised", [False, True])
-def test_a_fit_is_the_known_optimum_up_to_noise(tasks, summarised):
-    """Every coefficient within its error bar: theta - theta* = H^-1 mean(r psi)."""
+def test_the_known_optimum_and_other_steps_have_the_risks_that_are_said(tasks, summarised):
     task = D.in_context_regression(20_000, 6, SQUARE, 0.5, 1, **TASKS[tasks], summarised=summarised)
     optimum, (sums, questions) = task.optimum, prompt_sums(task)
-    found = pa.fit(task.X, task.Y, form=optimum.form)
     best = optimum.mean_layer.coef
     np.testing.assert_allclose(best[0].T, optimum.mean_step, atol=1e-14)
+    # Where the gradient of the risk is zero on average, the risk is least.
     features = np.einsum("ni,nl->nil", sums[:, :3], questions).reshape(len(sums), -1)
     residuals = task.Y[:, 0] - features @ best.ravel()
-    scores = features * residuals[:, None]
-    influences = scores @ np.linalg.inv(features.T @ features / len(features))
-    away, spread = (found.coef - best).ravel(), influences.std(axis=0) / np.sqrt(len(sums))
-    np.testing.assert_allclose(influences.mean(axis=0), away, atol=1e-8)
-    assert np.all(np.abs(away) < ALLOWED * spread)
-    longer = D.OneStep.of(SQUARE, 18, 0.5, optimum.task_moment)  # outside of the error bars
-    assert np.any(np.abs((found.coef - longer.mean_layer.coef).ravel()) > ALLOWED * spread)
+    assert_mean(features * residuals[:, None], 0.0)
     assert_mean(residuals**2, optimum.risk)
     # The risk of any other step on these prompts, and of the plain one.
     for step in (np.arange(9.0).reshape(3, 3) / 10, optimum.plain_rate * 6 * np.eye(3)):
@@ -283,34 +235,6 @@ def test_a_fit_is_the_known_optimum_up_to_noise(tasks, summarised):
     if not summarised:
         one, other = optimum.layer(few.X), optimum.mean_layer(few.X)
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("tasks", TASKS)
-@pytest.mark.parametrize("summarised", [False, True])
-def test_prompts_have_the_moments_of_theory(tasks, summarised):
-    """Given w, with s = |w|^2/d + rho: the means that a layer sees, squared and with the target."""
-    d, n, rho = 3, 5, 0.2
-    task = D.in_context_regression(
-        40_000, n, np.eye(d) / d, rho**0.5, 2, **TASKS[tasks], noisy_target=True,
-        summarised=summarised,
-    )  # fmt: skip
-    (sums, questions), w = prompt_sums(task), task.weights
-    sums[:, :d] *= d
-    s = np.sum(w**2, axis=1) / d + rho
-    second = np.zeros((len(w), d + 1, d + 1))
-    second[:, :d, :d] = (1 + 1 / n) * np.einsum("ni,nj->nij", w, w)
-    second[:, :d, :d] += (d / n) * s[:, None, None] * np.eye(d)
-    second[:, :d, d] = second[:, d, :d] = (1 + 2 / n) * s[:, None] * w
-    second[:, d, d] = (1 + 2 / n) * s**2
-    assert_mean(np.einsum("ni,nj->nij", sums, sums) - second, 0.0)
-    cross = np.einsum("nl,nj->nlj", w, np.column_stack([w, s]))
-    assert_mean(d * np.einsum("n,nl,nj->nlj", task.Y[:, 0], questions, sums) - cross, 0.0)
-    assert_mean(task.Y[:, 0] ** 2 - s, 0.0)
-    assert_mean(sums[:, d] - s, 0.0)
-    if task.tasks is not None:
-        assert {tuple(row) for row in w} == {tuple(row) for row in task.tasks}
-    else:
-        assert_mean(np.einsum("ni,nj->nij", w, w), task.optimum.task_moment)
 
 
 def test_sizes_in_proportion():
@@ -386,12 +310,9 @@ def test_softmax_layers_have_the_documented_scales():
         assert (layer.n_heads, layer.n_dims, layer.n_outputs, layer.mode) == (3, 60, 40, "full")
         assert np.std(layer.value) == pytest.approx(60**-0.5, rel=0.1)
         assert set(np.linalg.matrix_rank(layer.value)) == {rank or 40}
-        queries, keys = D.boolean_sequences(2, 500, 60)
         if rotary is None:
             assert np.std(layer.attn) == pytest.approx(2 / 60, rel=0.1)
             assert set(np.linalg.matrix_rank(layer.attn)) == {rank or 60}
-            logits = np.einsum("td,hde,te->th", queries, layer.attn, keys)
-            assert np.std(logits) == pytest.approx(2.0, rel=0.3)
 
 
 def test_families_are_what_they_say_and_can_be_told_apart():
@@ -413,14 +334,11 @@ def test_families_are_what_they_say_and_can_be_told_apart():
     assert np.std(attn["sharp_mix"], axis=(1, 2)) == pytest.approx(sharp, rel=0.1)
     permutation = attn["permutation"] * np.sqrt(d) / c
     np.testing.assert_allclose(permutation @ permutation.transpose(0, 2, 1), [eye] * 3)
-    for family in ("same_value", "rank_one_value", "scales", "cancel"):
-        assert np.std(attn[family]) == pytest.approx(c / d, rel=0.1)
     for family in FAMILIES:
         few = D.hard_softmax_layer(family, 4, 3)
         assert pa.softmax.identifiable_heads(few).verdict == "identifiable"
         planted = D.planted_softmax(8, 5, 3, n_heads=2, logits=4.0, family=family, random_state=7)
         assert planted.layer == D.hard_softmax_layer(family, 3, 2, 4.0, random_state=7)
-        assert D.hard_softmax_layer(family, 3, bias=True).n_dims == 3
 
 
 # ---------------------------------------------------------------- traces
@@ -435,10 +353,8 @@ PROGRAMS = {
 
 def test_data_are_traces_of_the_library():
     for found, wanted in (
-        (D.automaton_traces(9, 2, 2, 3, style="one_hot", random_state=5),
-         P.traces(PROGRAMS["one_hot"], 9, 5)),
-        (D.automaton_traces(9, 2, 2, 3, random_state=5, lengths=(2, 2)),
-         P.traces(PROGRAMS["registers"], 9, 5, lengths=(2, 2))),
+        (D.automaton_traces(9, 2, 2, 3, style="one_hot", random_state=5, lengths=(2, 2)),
+         P.traces(PROGRAMS["one_hot"], 9, 5, lengths=(2, 2))),
         (D.turing_traces(9, 2, 2, 4, random_state=5, steps=(3, 9)),
          P.traces(PROGRAMS["turing"], 9, 5, steps=(3, 9))),
     ):  # fmt: skip
@@ -488,46 +404,36 @@ def refused(make, *cases):
 
 REFUSED = [
     *refused(lambda **k: D.random_layer(**({"n_dims": 2} | k)),
-             ({"n_dims": 0}, "n_dims"), ({"n_outputs": 0}, "n_outputs"),
-             ({"n_heads": 0}, "n_heads"),
-             ({"mode": "first"}, "mode"), ({"random_state": -1}, "random_state"),
+             ({"n_heads": 0}, "n_heads"), ({"random_state": -1}, "random_state"),
              ({"form": FULL, "mode": "last"}, "mode"), ({"form": FULL, "bias": True}, "bias"),
              ({"n_context_dims": 0}, "n_context_dims")),
     *refused(lambda **k: D.random_sequences(**({"n_sequences": 2, "n_tokens": 2, "n_dims": 2} | k)),
-             ({"n_sequences": 0}, "n_sequences"), ({"scale": -1.0}, "scale"),
-             ({"scale": np.inf}, "scale"),
+             ({"scale": -1.0}, "scale"), ({"scale": np.inf}, "scale"),
              *(({"n_tokens": n}, "n_tokens") for n in (0, (0, 3), (4, 3), (1, 2, 3)))),
     *refused(lambda **k: D.planted(2, 2, 2, **k),
-             ({"noise": -0.1}, "noise"), ({"noise": np.nan}, "noise"),
-             ({"form": FULL, "mode": "last"}, "mode")),
+             ({"noise": -0.1}, "noise"), ({"noise": np.nan}, "noise")),
     *refused(lambda **k: D.associative_memory(**({"n_sequences": 2, "n_keys": 2} | k)),
              ({"n_keys": 0}, "n_keys"), ({"unitary": 1.5}, "unitary"), ({"fill": -1}, "fill")),
-    *refused(lambda **k: D.lorenz(**({"n_tokens": 2} | k)),
-             ({"n_tokens": 0}, "n_tokens"), ({"dt": 0.0}, "dt"), ({"dt": -1.0}, "dt")),
+    *refused(lambda **k: D.lorenz(2, **k), ({"dt": 0.0}, "dt")),
     *refused(lambda **k: D.in_context_regression(3, 2, np.eye(2), **k),
-             *(({"tasks": t}, "tasks") for t in (0, 5.0, np.ones((3, 4)), np.ones(2),
-                                                  np.full((1, 2), np.nan))),
+             *(({"tasks": t}, "tasks") for t in (0, np.ones((3, 4)), np.full((1, 2), np.nan))),
              ({"tasks": np.ones((3, 2)), "task_covariance": np.eye(2)}, "task_covariance"),
              *(({"task_covariance": c}, "task_covariance") for c in
-               (np.eye(3), -np.eye(2), 1j * np.eye(2)))),
+               (np.eye(3), -np.eye(2)))),
     *refused(lambda c: D.OneStep.of(c, 4), ({"c": np.diag([1e10, -1e-3])}, "covariance")),
-    *refused(lambda m: D.OneStep.of(np.eye(1), 4, task_moment=m), ({"m": [[-1e-14]]}, "moment")),
     *refused(lambda **k: D.proportional_regression(
                  **({"n_dims": 5, "tau": 1.0, "alpha": 1.0, "kappa": 1.0} | k)),
              ({"tau": 0.001}, "tau"), ({"alpha": 0}, "alpha"), ({"kappa": 0.1}, "kappa"),
              ({"rho": -1}, "rho")),
     *refused(lambda **k: D.random_softmax_layer(2, **k),
-             ({"rank": 3}, "rank"), ({"rank": 0}, "rank"), ({"logits": -1.0}, "logits"),
-             ({"mode": "first"}, "mode"), ({"rotary": 10.0}, "rank")),
+             ({"rank": 3}, "rank"), ({"logits": -1.0}, "logits"), ({"rotary": 10.0}, "rank")),
     *refused(lambda **k: D.hard_softmax_layer(**({"family": "close", "n_dims": 2} | k)),
              ({"family": "easy"}, "family"), ({"family": "cancel", "n_heads": 1}, "n_heads")),
     *refused(lambda **k: D.planted_softmax(2, 2, 2, **k),
              ({"distribution": "words"}, "distribution"), ({"noise": -1.0}, "noise")),
     *refused(lambda **k: D.with_wrong_labels(P.traces(PROGRAMS["memory"], 2), **k),
-             ({"noise": -1}, "noise"), ({"flips": 1.1}, "flips"), ({"random_state": -1}, "random")),
-    *refused(D.with_wrong_labels, ({"clean": [3]}, r"clean\[0\]")),
-    *refused(D.automaton_traces, ({"n_traces": 0}, "n_traces"),
-             ({"n_traces": 3, "max_length": 4, "lengths": (1, 5)}, "lengths")),
+             ({"noise": -1}, "noise"), ({"flips": 1.1}, "flips")),
+    *refused(D.automaton_traces, ({"n_traces": 3, "lengths": (1, 99)}, "lengths")),
 ]  # fmt: skip
 
 

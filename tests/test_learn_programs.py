@@ -56,6 +56,10 @@ def truth(arguments, options):
     return first[rest[0]] if isinstance(first, dict) else first.run(*rest, **options)
 
 
+def n_right(program, n_machines):
+    return runs(program, n_machines)["right"]
+
+
 def runs(program, n_machines, seed=1000, **abstain):
     """Fresh machines: how many runs were right, wrong (or no tokens of a machine), abstained."""
     count, encoding = {"right": 0, "wrong": 0, "abstained": 0}, program.schema.encoding
@@ -71,10 +75,6 @@ def runs(program, n_machines, seed=1000, **abstain):
         else:
             count["right" if found == truth(arguments, options) else "wrong"] += 1
     return count
-
-
-def n_right(program, n_machines):
-    return runs(program, n_machines)["right"]
 
 
 def prefixes(traces):
@@ -99,11 +99,6 @@ def test_rules_run_fresh_machines_at_their_size_and_others(name):
     assert n_right(larger, 25) == 25
     assert (larger.n_traces, larger.outcome) == (n_traces, found.outcome)
     assert n_right(larger.resize(**program.schema.encoding.sizes), 5) == 5
-    # The terms are the layer, and the layer is what runs.
-    for trace in P.traces(program, 4, random_state=77):
-        X, Y = prefixes([trace])
-        for x, y in zip(X, Y, strict=True):
-            np.testing.assert_allclose(found.layer(x), y, atol=1e-8)
     assert all(term.weight * 2 == round(term.weight * 2) for term in found.terms)
 
 
@@ -205,17 +200,6 @@ def test_coefficients_are_the_least_norm_solution_of_all_features(program, n_tra
     weights = np.abs([term.weight for term in found.terms])
     assert np.all(np.diff(weights) <= 1e-12)
     assert found.certificate.rank == oracle.exact_rank(X, {})
-    # The layer, step by step along histories that it writes itself, right or wrong.
-    wrong, compiled = 0, P.compile(program)
-    for trace in P.traces(program, 10, random_state=5):
-        given = [trace.schema.decode(row) for row in trace.prompt]
-        tokens, said = trace.prompt, found.decode(given, trace.n_rows).tokens
-        for token in program.schema.encode(said):
-            output = found.layer(tokens.astype(float))
-            np.testing.assert_array_equal(program.schema.round(output), token)
-            tokens = np.vstack([tokens, token])
-        wrong += said != compiled.decode(given, trace.n_rows).tokens
-    assert wrong > 0
 
 
 def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_nothing():
@@ -305,14 +289,6 @@ def test_what_is_not_abstained_from_is_right(name):
     assert abstained[0] > abstained[1] > abstained[2] == 0
 
 
-@pytest.mark.slow
-def test_turing_machines_are_never_run_wrongly_without_saying_so():
-    program = LIBRARY["turing"][0]
-    for n_traces, seed in product((3, 40, 150), (0, 1)):
-        found = learn(program, n_traces, COEFFICIENTS, seed)
-        assert runs(found, 40, abstain=True)["wrong"] == 0
-
-
 def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right():
     few, compiled, numbers = learn(ONE_HOT, 12, COEFFICIENTS), P.compile(ONE_HOT), set()
     for trace in P.traces(ONE_HOT, 60, random_state=7):
@@ -320,10 +296,7 @@ def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right()
         if isinstance(found, P.Abstained):
             right = [trace.schema.decode(row) for row in compiled.trace(*trace.source).completion]
             assert found.tokens == right[: found.number]
-            assert str(found) == found.reason
             assert f"token {found.number}" in found.reason
-            before = right[found.number - 1] if found.number else {("cpos", (0,)): 1}
-            assert trace.schema.show(before) in found.reason
             numbers.add(found.number)
     assert len(numbers) > 1
 
@@ -338,8 +311,6 @@ def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing(
     for found in (penalised, learn(ONE_HOT, 60, COEFFICIENTS, wrong={"flips": 0.1})):
         with pytest.raises(InvalidInput, match="traces"):
             found.certify(domain=P.all_traces(ONE_HOT), exact=True)
-    with pytest.raises(InvalidInput, match=r"word\[0\]"):
-        penalised.run(P.DFA([[0, 1], [1, 1]]), [7], abstain=True)
 
 
 # ---------------------------------------------------------------- wrong labels
@@ -391,61 +362,22 @@ def test_shuffled_labels_are_never_claimed(program, n_traces):
         assert found.outcome.name in {"unexplained", "unchecked", "penalised"}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_trace_and_copies_of_it_claim_little(method):
-    (trace,) = P.traces(ONE_HOT, 1, random_state=0)
-    one, copies = (P.learn(ONE_HOT.schema, [trace] * n, method) for n in (1, 12))
-    assert (one.outcome.name, one.succeeded, copies.succeeded) == ("unchecked", False, False)
-    fresh = P.traces(ONE_HOT, 60, random_state=3)
-    assert copies.certify(fresh=fresh).verdict == "not_saturated"
-    assert runs(copies, 20, abstain=True)["wrong"] == 0
-    assert copies.run(*trace.source) == truth(trace.source, {})
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_traces_are_made_of_does_not_matter(method):
-    """Generators, small integers, whole floats, labels of only some: the same program."""
-    some = P.traces(ONE_HOT, 20, random_state=0)
-    wanted = [str(term) for term in P.learn(ONE_HOT.schema, some, method).terms][:50]
-    other = [
-        replace(t, prompt=t.prompt.astype(np.int8), completion=t.completion.astype(float))
-        for t in some
-    ]
-    other[0] = replace(other[0], labels=other[0].completion)
-    found = P.learn(ONE_HOT.schema, iter(other), method)
-    assert [str(term) for term in found.terms][:50] == wanted
-
-
-@pytest.mark.parametrize("name", ["two sizes", "repaired", "penalised"])
-def test_what_was_learned_goes_on_after_saving(name, tmp_path):
+def test_what_was_learned_goes_on_after_saving(tmp_path):
     mixed = [*P.traces(MEMORY, 8), *P.traces(P.associative_memory(4, 2), 6, random_state=1)]
-    first = {
-        "two sizes": lambda: P.learn(MEMORY.schema, mixed),
-        "repaired": lambda: learn(ONE_HOT, 300, COEFFICIENTS, wrong={"flips": 0.03}),
-        "penalised": lambda: learn(ONE_HOT, 20, COEFFICIENTS, ridge=0.1),
-    }[name]()
-    program = MEMORY if name == "two sizes" else ONE_HOT
-    pa.save(first, tmp_path / "p")
-    second, fresh = pa.load(tmp_path / "p"), P.traces(program, 60, random_state=9)
-    assert (second.outcome.name, second.n_rows) == (first.outcome.name, first.n_rows)
-    for abstain in (True, False):
-        assert runs(second, 10, abstain=abstain) == runs(first, 10, abstain=abstain)
-    assert second.certificate == first.certificate
-    assert second.certify(fresh=fresh) == first.certify(fresh=fresh)
-    if name == "two sizes":
-        assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
+    repaired = learn(ONE_HOT, 300, COEFFICIENTS, wrong={"flips": 0.03})
+    for program, first in ((MEMORY, P.learn(MEMORY.schema, mixed)), (ONE_HOT, repaired)):
+        pa.save(first, tmp_path / "p")
+        second, fresh = pa.load(tmp_path / "p"), P.traces(program, 60, random_state=9)
+        assert (second.outcome.name, second.n_rows) == (first.outcome.name, first.n_rows)
+        for abstain in (True, False):
+            assert runs(second, 10, abstain=abstain) == runs(first, 10, abstain=abstain)
+        assert second.certificate == first.certificate
+        assert second.certify(fresh=fresh) == first.certify(fresh=fresh)
+        if program is MEMORY:
+            assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
 
 
 # ---------------------------------------------------------------- what is refused
-
-
-def relabelled(change):
-    return [replace(t, labels=change(t.completion.astype(float))) for t in P.traces(ONE_HOT, 2)]
-
-
-def changed(**parts):
-    first, second = P.traces(ONE_HOT, 2)
-    return [first, replace(second, **{name: f(getattr(second, name)) for name, f in parts.items()})]
 
 
 def large_counts(most):
@@ -454,24 +386,25 @@ def large_counts(most):
     return P.Trace(schema, rows[:1], rows[1:])
 
 
+def spoilt(name, change):
+    """Two traces, of which the second is spoilt in one of its parts."""
+    first, second = P.traces(ONE_HOT, 2)
+    part = second.completion.astype(float) if name == "labels" else getattr(second, name)
+    return [first, replace(second, **{name: change(part)})]
+
+
 REFUSED = [
-    ({"traces": []}, "trace"), ({"traces": P.traces(ONE_HOT, 1)[0]}, "list"),
-    ({"traces": [3]}, r"traces\[0\]"), ({"traces": P.traces(LIBRARY["registers"][0], 2)}, "flag"),
-    ({"traces": relabelled(lambda labels: labels * np.nan)}, r"traces\[0\].labels"),
-    ({"traces": relabelled(lambda labels: labels * 1e200)}, "labels"),
-    ({"traces": relabelled(lambda labels: labels * 1j)}, "labels"),
-    ({"traces": relabelled(lambda labels: labels[:, 1:])}, "labels"),
-    ({"traces": relabelled(lambda labels: labels[1:])}, "labels"),
-    ({"traces": changed(completion=lambda tokens: tokens[:0])}, r"traces\[1\].completion"),
-    ({"traces": changed(prompt=lambda tokens: tokens[:0])}, r"traces\[1\].prompt"),
-    ({"traces": changed(prompt=lambda tokens: tokens[:, 1:])}, r"traces\[1\].prompt"),
-    ({"traces": changed(prompt=lambda tokens: tokens * 0.5)}, r"traces\[1\].prompt"),
-    ({"traces": changed(completion=lambda tokens: tokens * np.nan)}, "completion"),
-    ({"schema": ONE_HOT}, "schema"), ({"method": "untied"}, "method"),
-    ({"ridge": "auto"}, "ridge"), ({"max_terms": 0}, "max_terms"), ({"n_folds": 1}, "n_folds"),
-    ({"max_offset": 1.5}, "max_offset"), ({"step": 0}, "step"), ({"step": np.nan}, "step"),
+    ({"traces": []}, "trace"), ({"traces": [3]}, r"traces\[0\]"),
+    ({"traces": P.traces(LIBRARY["registers"][0], 2)}, "flag"),
+    *(({"traces": spoilt(name, change)}, rf"traces\[1\].{name}") for name, change in (
+        ("labels", lambda labels: labels * np.nan), ("labels", lambda labels: labels * 1e200),
+        ("labels", lambda labels: labels[:, 1:]), ("labels", lambda labels: labels[1:]),
+        ("completion", lambda tokens: tokens[:0]), ("prompt", lambda tokens: tokens[:0]),
+        ("prompt", lambda tokens: tokens[:, 1:]), ("prompt", lambda tokens: tokens * 0.5))),
+    *((each, next(iter(each))) for each in (
+        {"method": "untied"}, {"ridge": "auto"}, {"max_terms": 0}, {"n_folds": 1}, {"step": 0})),
     *(({"method": COEFFICIENTS} | each, next(iter(each))) for each in (
-        {"max_terms": 3}, {"step": 0.5}, {"ridge": -1}, {"ridge": np.nan}, {"ridge": "none"},
+        {"max_terms": 3}, {"step": 0.5}, {"ridge": -1}, {"ridge": "none"},
         {"traces": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 2)})),
     ({"schema": large_counts(1).schema, "traces": [large_counts(2**18)]}, "traces"),
 ]  # fmt: skip
@@ -519,18 +452,6 @@ def test_training_alone_bounds_what_leaves_its_span():
     assert many.outside_mass == pytest.approx(many.rank / 600)
 
 
-def test_a_fresh_trace_outside_is_named_and_is_the_first():
-    for n_traces in (12, 40):
-        found = learn(MEMORY, n_traces, COEFFICIENTS)
-        fresh = P.traces(MEMORY, 30, random_state=5)
-        for exact in (False, True):
-            certificate = found.certify(fresh=fresh, exact=exact)
-            where = certificate.leaving
-            expected = first_outside(found.traces, fresh)
-            assert (where and (where.trace, where.row)) == expected
-            assert certificate.verdict == ("undecided" if expected is None else "not_saturated")
-
-
 def test_enough_fresh_traces_inside_bound_the_rest():
     found = learned("memory", COEFFICIENTS)
     for n_fresh, delta, exact in ((58, 0.05, False), (59, 0.05, True), (80, 0.5, False)):
@@ -569,17 +490,15 @@ def test_every_automaton_on_every_word_is_a_theorem(sizes, n_traces, seed, n_his
 
 def test_without_a_trace_that_is_needed_nothing_is_saturated():
     domain = list(P.all_traces(MEMORY))
-    few = learn(MEMORY, 40, COEFFICIENTS)
     one_key = [t for t in learned("memory", COEFFICIENTS).traces if t.source[1] != 1]
     unseen = P.learn(MEMORY.schema, one_key, COEFFICIENTS)  # a feature that training never had
-    for found in (few, unseen):
+    for found in (learn(MEMORY, 12, COEFFICIENTS), learn(MEMORY, 40, COEFFICIENTS), unseen):
         expected = first_outside(found.traces, domain)
         for exact in (True, False):
             certificate = found.certify(domain=domain, exact=exact)
             assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
-            if not exact:
-                where = certificate.leaving
-                assert (where.trace, where.row) == expected
+            where = certificate.leaving
+            assert exact or (where.trace, where.row) == expected
     whole = learned("memory", COEFFICIENTS).certify(domain=iter(domain), exact=True)
     assert (whole.verdict, whole.rank) == ("saturated", oracle.exact_rank(prefixes(domain)[0], {}))
     rules = learned("memory").certify(domain=domain)
@@ -589,41 +508,25 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
 def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
     program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
     domain = list(P.all_traces(program, lengths=lengths))
-    n_outside = 0
+    whole = oracle.exact_rank(prefixes(domain)[0], {})
     for n_traces in (20, 30, 40):
         traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
         proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
         X = prefixes(traces)[0]
         assert (proof.rank, proof.proved) == (oracle.exact_rank(X, {}), True)
-        if proof.verdict == "not_saturated":
-            n_outside += 1
+        assert proof.verdict == ("saturated" if proof.rank == whole else "not_saturated")
+        if proof.rank < whole:
             x = prefixes([domain[proof.leaving.trace]])[0][proof.leaving.row]
             assert oracle.exact_rank([*X, x], {}) == proof.rank + 1
-    assert n_outside
-
-
-def test_the_share_left_out_predicts_the_share_of_fresh_traces_outside():
-    shares, outside = [], []
-    for seed in range(8):
-        found = learn(ONE_HOT, 60, COEFFICIENTS, seed)
-        shares.append(found.certificate.n_innovative / 60)
-        fresh = P.traces(ONE_HOT, 60, random_state=100 + seed)
-        left = [found.certify(fresh=[trace]).verdict == "not_saturated" for trace in fresh]
-        outside.append(np.mean(left))
-    assert np.mean(shares) == pytest.approx(np.mean(outside), abs=0.08)
-    assert np.mean(outside) > 0.05
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_certify_refuses_misuse(method):
     found, some = learned("one_hot", method), P.traces(ONE_HOT, 3, random_state=5)
-    other = P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 3)
     cases = [
         ({}, "fresh"), ({"fresh": some, "domain": some}, "fresh"), ({"fresh": []}, "trace"),
-        *(({"fresh": some, "delta": delta}, "delta") for delta in (0, 1.0, np.nan, "a")),
-        ({"fresh": some, "exact": 1}, "exact"), ({"fresh": [some[0], 1]}, r"fresh\[1\]"),
-        ({"domain": 3}, "domain"), ({"domain": other}, r"domain\[0\]"),
-        ({"fresh": P.traces(LIBRARY["registers"][0], 3)}, r"fresh\[0\]"),
+        ({"fresh": some, "delta": 0}, "delta"), ({"fresh": some, "delta": 1.0}, "delta"),
+        ({"domain": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 3)}, r"domain\[0\]"),
         ({"fresh": [replace(some[0], completion=some[0].completion[:0])]}, "completion"),
         ({"domain": [], "exact": True}, "coefficients" if method == RULES else "domain"),
     ]  # fmt: skip

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import oracle
-import polyattn as pa
 from polyattn.errors import InvalidInput
 
 torch = pytest.importorskip("torch", reason="the baselines need torch")
@@ -13,10 +12,6 @@ from polyattn_papers.baselines import forms, model_grids, train_epochs  # noqa: 
 from polyattn_papers.baselines import train as loop  # noqa: E402
 from polyattn_papers.baselines.linear import LinearHeads, generator_of  # noqa: E402
 from polyattn_papers.baselines.threads import n_threads  # noqa: E402
-from polyattn_papers.baselines.train_transformer import (  # noqa: E402
-    TransformerSettings,
-    train_transformer,
-)
 from polyattn_papers.baselines.transformer import Transformer  # noqa: E402
 
 
@@ -31,7 +26,7 @@ def sequences(n_dims, seed=0):
     return torch.tensor(np.random.default_rng(seed).standard_normal((3, 7, n_dims)))
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)])
 def test_every_form_is_the_layer_and_has_its_gradients(sizes):
     d, e, n_heads = sizes
     layer, X = oracle.random_layer({}, d, n_heads=n_heads, n_outputs=e), sequences(d)
@@ -67,7 +62,7 @@ def seeded(seed=0):
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
-    """By masked scores, in torch's loop, one by one; a stack, and one that runs away, beside."""
+    """By masked scores, in torch's loop, one by one; a stack beside."""
     settings = train_epochs.EpochSettings(RATES, 8, (1, 4), decay)
     grid, sizes = model_grids.HeadGrid(D, (1, 2, 5), SEEDS, 2), (1, 2, 5)
     stack = model_grids.StackGrid(D, 3, SEEDS, 2)
@@ -105,22 +100,12 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
         assert np.mean(away**2) == pytest.approx(error, rel=1e-9)
     layers = [[part[None] for part in layer] for layer in starts]
     assert runs[1].errors[-1, 0, 0] == pytest.approx(alone(layers, 0, RATES[0]), rel=1e-3)
-    wild = train_epochs.EpochSettings((RATES[0], 1e30), 8, (1, 4), decay)
-    run = train_epochs.train_epochs(
-        model_grids.StackGrid(D, 3, SEEDS, 2), seeded(), seeded(1), wild
-    )
-    assert np.all(np.isinf(run.errors[-1, :, 1]))
-    np.testing.assert_allclose(run.errors[..., 0], runs[1].errors[..., 0], rtol=1e-5)
 
 
 def test_misuse_is_named():
-    program = pa.programs.universal_dfa(2, 2, 3, style="one_hot")
-    mixed, settings = pa.programs.traces(program, 10), TransformerSettings(*[2] * 10)
     for call, word in (
-        (lambda: train_transformer(mixed, mixed, settings), "lengths"),
         (lambda: loop.Limit(seconds=0.0), "limit"), (lambda: loop.Limit(n_steps=-1), "limit"),
         (lambda: Transformer(2, 2, 5, 3, 1, 8, seed=0), "width"),
-        (lambda: LinearHeads(4, 4, 2, generator_of(0), "kernels"), "form"),
         (lambda: train_epochs.EpochSettings(RATES, 8, (1, 1)), "looks"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=word):

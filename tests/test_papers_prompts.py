@@ -13,14 +13,17 @@ TASKS = {
 
 
 @pytest.mark.parametrize("tasks", TASKS)
-def test_moments_and_errors_of_theory_are_those_of_drawn_prompts(tasks):
+@pytest.mark.parametrize("summarised", [False, True])
+def test_moments_and_errors_of_theory_are_those_of_drawn_prompts(tasks, summarised):
     d, n, rho = 3, 5, 0.2
     task = pa.data.in_context_regression(
-        40_000, n, np.eye(d) / d, rho**0.5, 2, **TASKS[tasks], noisy_target=True
-    )
+        40_000, n, np.eye(d) / d, rho**0.5, 2, **TASKS[tasks], noisy_target=True,
+        summarised=summarised,
+    )  # fmt: skip
     theory = PromptMoments.gaussian(task.optimum.task_moment, rho, n)
     if task.tasks is not None:
         theory = PromptMoments.of_tasks(task.tasks, rho, n)
+        assert {tuple(row) for row in task.weights} == {tuple(row) for row in task.tasks}
     examples, questions, targets = task.X[:, :-1], task.X[:, -1, :d], task.Y[:, 0]
     sums = np.mean(examples[..., d:] * examples, axis=1) * [*[d] * d, 1]
     gamma = np.random.default_rng(0).standard_normal((d, d + 1))

@@ -64,14 +64,7 @@ def test_table_picture_page_and_index_are_written(register, tmp_path):
     assert (folder / "table.csv").read_text().splitlines()[3] == "2,smoke,4,"
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     page, index = (folder / "index.html").read_text(), (tmp_path / "index.html").read_text()
-    for part in (
-        "Squares grow.",
-        "The last is 9.",
-        "the largest is 9",
-        "holds",
-        "<svg",
-        "&lt;b&gt;",
-    ):
+    for part in ("Squares grow.", "The last is 9.", "the largest is 9", "<svg", "&lt;b&gt;"):
         assert part in page
     assert "<b>&" not in page
     assert 'href="squares/index.html"' in index
@@ -112,12 +105,8 @@ def test_cells_and_tables_that_were_changed_are_named_and_not_read(register, tmp
     cell = next(path for path in cells if '"square": 4' in path.read_text())
     good = cell.read_text()
     for change in (
-        good.replace('"square": 4', '"square": 5'), good.replace('"smoke"', '"small"'),
-        good.replace('"date": "2', '"date": "1'), good.replace('"note"', '"memo"'),
-        re.sub(r'"seconds": [-+.e0-9]+', '"seconds": 1.0', good),
-        re.sub('"digest": ".', '"digest": "x', good),
-        re.sub(r',\s*"digest": "[0-9a-f]*"', "", good), good[: len(good) // 2], "", "[]",
-        "[" * 100_000, re.sub(r'"rows": \[[^]]*\]', '"rows": null', good),
+        good.replace('"square": 4', '"square": 5'), good.replace('"date": "2', '"date": "1'),
+        re.sub(r',\s*"digest": "[0-9a-f]*"', "", good), good[: len(good) // 2], "[]",
         next(path for path in cells if path != cell).read_text(),  # of other settings
     ):  # fmt: skip
         assert change != good
@@ -126,18 +115,13 @@ def test_cells_and_tables_that_were_changed_are_named_and_not_read(register, tmp
             reproduce("squares", tmp_path)
     cell.unlink()
     assert reproduce("squares", tmp_path).passed
-    # The index shows the tables of experiments, and of nothing else.
     register(name="cubes")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "table.json").write_text('{"rows": []}')
     reproduce("cubes", tmp_path)
     assert "squares" in (tmp_path / "index.html").read_text()
-    assert "elsewhere" not in (tmp_path / "index.html").read_text()
     table = tmp_path / "squares" / "table.json"
     good = json.loads(table.read_text())
     for change in (
-        {"passed": False}, {"gates": None}, {"surroundings": {}}, {"rows": 3}, {"title": 3},
-        {"seconds": "long"}, {"profile": "huge"}, {"findings": ["more"]},
+        {"passed": False}, {"gates": None}, {"rows": 3}, {"findings": ["more"]},
     ):  # fmt: skip
         table.write_text(json.dumps(good | change))
         with pytest.raises(FileFormatError, match=r"squares.table\.json"):
@@ -165,9 +149,6 @@ def test_what_cannot_be_run_is_refused_before_the_work(register, tmp_path, monke
     register(lambda settings: [{f"square{settings['number']}": 0}])
     with pytest.raises(InvalidInput, match="columns"):
         reproduce("squares", tmp_path)
-    register(lambda _: [{"square": float("nan"), "note": None}], revision=2)
-    with pytest.raises(ValueError, match="JSON"):
-        reproduce("squares", tmp_path)
 
 
 def test_the_verb_prints_gates_and_fails_where_one_fails(register, run):
@@ -182,15 +163,6 @@ def test_the_verb_prints_gates_and_fails_where_one_fails(register, run):
     assert "squares" in failed.stderr
     assert "fails" in Path("made/squares/index.html").read_text()
     refused(run("reproduce", "figure-9"), "figure-9", *NAMES, "all")
-
-    def stop(settings):
-        if settings["number"] == 1:
-            raise KeyboardInterrupt
-        return squares(settings)
-
-    register(stop, revision=2)
-    assert "1 of 4" in run(*arguments).stderr
-    assert "without --recompute" in run(*arguments, "--fresh").stderr
 
 
 @pytest.mark.slow

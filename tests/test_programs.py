@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -296,68 +296,21 @@ def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     assert again.decode(prompt, 4) == compiled.decode(prompt, 4)
 
 
-A, FLAG, AMOUNT = P.Variable("a"), SCHEMA.flag(), SCHEMA.sum
-GROWING = P.Program(
-    SCHEMA, [P.Register(AMOUNT(A) << AMOUNT(A), FLAG, FLAG), P.Lookup(FLAG << FLAG, FLAG, FLAG)]
-)
+def test_the_interpreter_stops_at_64_bits_too():
+    a, flag, amount = P.Variable("a"), SCHEMA.flag(), SCHEMA.sum
+    doubling = [P.Register(amount(a) << amount(a), flag, flag), P.Lookup(flag << flag, flag, flag)]
+    program, prompt = P.Program(SCHEMA, doubling), [SCHEMA.token(flag=(), sum={0: 1})]
+    assert program.interpret(prompt, 63).tokens[-1]["sum", (0,)] == 2**62
+    with pytest.raises(OutOfRange, match="sum"):
+        program.interpret(prompt, 64)
 
 
-def counts(*amounts):
-    return [SCHEMA.token(flag=(), sum={0: amount}) for amount in amounts]
-
-
-def every_runner(program):
-    compiled = P.compile(program)
-    return [
-        lambda *given: program.interpret(*given).tokens,
-        lambda *given: compiled.run(*given).tokens,
-        lambda *given: compiled.run_batch([(given[0], 1), given])[1].tokens,
-    ]
-
-
-def test_sums_pass_the_border_of_float64_and_stop_at_that_of_64_bits():
-    for run in every_runner(GROWING):
-        for prompt in (
-            counts(2**53, 1),
-            counts(2**61 + 1, -(2**61), 2**53),
-            counts(2**53, *[1] * 5),
-        ):
-            total = sum(token["sum", (0,)] for token in prompt)
-            assert run(prompt, 1)[0]["sum", (0,)] == total
-        # Each token holds the sum of all before it.
-        assert [token["sum", (0,)] for token in run(counts(1), 63)] == [2**i for i in range(63)]
-        with pytest.raises(OutOfRange, match="sum"):
-            run(counts(1), 64)
-        assert run(counts(1 - 2**63), 1)[0]["sum", (0,)] == 1 - 2**63
-    with pytest.raises(OutOfRange):
-        P.compile(GROWING).run(counts(2**63), 1)
-    # Odd sums, which float64 would round on the way: all counts so far, and how many tokens.
-    counting = P.Lookup(AMOUNT(0) << FLAG, FLAG, FLAG)
-    expected = [1]
-    while len(expected) < 61:
-        expected.append(sum(expected) + len(expected))
-    for run in every_runner(P.Program(SCHEMA, [*GROWING.instructions, counting])):
-        assert [token["sum", (0,)] for token in run(counts(1), 60)] == expected[1:]
-
-
-@pytest.mark.parametrize(
-    ("weight", "content"),
-    [
-        (1.0, {"state": 0, "sum": {0: 1, 1: 1}}),  # the first of two that are found as often
-        (0.5, {}),  # one half is not held, and rounds to even
-        (1.5, {"state": 0, "sum": {0: 2, 1: 2}}),
-        (-2.5, {"sum": {0: -2, 1: -2}}),
-    ],
-)
-def test_all_that_runs_rounds_alike(weight, content):
-    state, expected = SCHEMA.state, SCHEMA.token(**content)
-    fields = [replace(write(A) << state(A), weight=weight) for write in (state, AMOUNT)]
-    program = P.Program(SCHEMA, [P.Lookup(fields, FLAG, FLAG)])
-    for order in ((0, 1), (1, 0)):
-        prompt = [SCHEMA.token(flag=(), state=q) for q in order] + [SCHEMA.token(flag=())]
-        assert all(run(prompt, 1) == [expected] for run in every_runner(program))
-        output = P.compile(program).layer(SCHEMA.encode(prompt).astype(float))
-        assert SCHEMA.decode(SCHEMA.round(output)) == expected
+def test_what_cancels_leaves_no_head():
+    a, flag = P.Variable("a"), SCHEMA.flag()
+    once = SCHEMA.state(a) << SCHEMA.state(a)
+    nothing = P.compile(P.Program(SCHEMA, [P.Lookup([once, -once], flag, flag)]))
+    assert nothing.n_heads == 0
+    assert nothing.decode([SCHEMA.token(flag=(), state=1)], 3).tokens == [{}]
 
 
 # ---------------------------------------------------------------- schemas
@@ -384,13 +337,9 @@ def test_blocks_names_and_values_of_coordinates():
     assert sum((SCHEMA.atoms[block] for block in SCHEMA.blocks.values()), ()) == SCHEMA.atoms
     assert SCHEMA.coordinate_names[SCHEMA.blocks["key"]][-2:] == ("key(1, 1)", "key(START)")
     assert SCHEMA.next.values == tuple(product("LR", (0, 1, "HALT")))
-    assert (P.Attribute("flag").values, P.names("m", "L").parts) == (((),), ("L",))
-    assert SCHEMA.token(state=np.int64(1)) == SCHEMA.token(state=(1,)) == {("state", (1,)): 1}
     assert SCHEMA.token(key="START", sum={0: 0, 1: -2}) == {("key", "START"): 1, ("sum", (1,)): -2}
     shown = SCHEMA.show(SCHEMA.token(flag=(), key=(0, 1), sum={0: -1, 1: 2}))
     assert shown == "flag key(0, 1) -sum(0) 2*sum(1)"
-    unit = SCHEMA.encode(SCHEMA.token(cell=p) for p in range(3))
-    np.testing.assert_array_equal(unit @ unit.T, np.eye(3))
 
 
 def test_schemas_are_resized_and_lines_keep_their_differences():
@@ -404,45 +353,23 @@ def test_schemas_are_resized_and_lines_keep_their_differences():
 
 
 def test_stop_rules_and_limits_end_runs():
-    t, pos, key = P.Variable("t"), SCHEMA.pos, SCHEMA.key
+    t, a, pos, key = *P.variables("t a"), SCHEMA.pos, SCHEMA.key
     bare = [P.IfThen(pos(t + 1), when=pos(t))]
     prompt = [SCHEMA.token(pos=0)]
-    for stop, length, stopped in (((), 3, True), ((pos(2),), 2, True), ((key(0, A),), 3, True)):
+    for stop, length in (((), 3), ((pos(2),), 2), ((key(0, a),), 3)):
         compiled = P.compile(P.Program(replace(SCHEMA, stop=stop), bare))
         for limit in range(6):
             found = compiled.decode(prompt, limit)
             assert len(found.tokens) == min(limit, length)
-            assert found.stopped == (stopped and limit >= length)
+            assert found.stopped == (limit >= length)
             assert compiled.run_batch([(prompt, limit), (prompt, 1)])[0] == found
     schema = replace(SCHEMA, stop_without=("pos", "key"))
-    both = [*bare, P.IfThen(SCHEMA.state(A), when=SCHEMA.state(A), seen=1)]
+    both = [*bare, P.IfThen(SCHEMA.state(a), when=SCHEMA.state(a), seen=1)]
     compiled = P.compile(P.Program(schema, both))
     found = compiled.decode([schema.token(pos=1, state=0)], 5)
     assert found.tokens == [schema.token(pos=2, state=0), schema.token(state=0)]
     assert found.stopped
     assert compiled.run_batch([([schema.token(pos=1, state=0)], 5)])[0] == found
-
-
-def test_a_program_of_ones_own_follows_a_list_to_its_end():
-    nodes = P.symbols("node", 6)
-    node = P.Attribute("node", (nodes,))
-    link, at = (P.Attribute(name, (nodes.plus("NIL"),)) for name in ("link", "at"))
-    schema = P.Schema((node, link, at), stop=(at("NIL"),))
-    i, j = P.variables("i j")
-    program = P.Program(schema, [P.Lookup(at(j) << link(j), match=node(i), query=at(i))], "list")
-    compiled, order = P.compile(program), [3, 0, 5, 1, "NIL"]
-    cells = [schema.token(node=a, link=b) for a, b in pairwise(order)]
-    found = compiled.decode([*cells[::-1], schema.token(at=3)], 10)
-    assert (found.tokens, found.stopped) == ([schema.token(at=each) for each in order[1:]], True)
-    ring = [schema.token(node=0, link=1), schema.token(node=1, link=0), schema.token(at=0)]
-    assert len(compiled.decode(ring, 7).tokens) == 7
-    assert compiled.n_heads == 1
-    # What cancels leaves no head.
-    fields = [at(j) << link(j), -(at(j) << link(j))]
-    nothing = P.compile(P.Program(schema, [P.Lookup(fields, node(i), at(i))]))
-    assert nothing.n_heads == 0
-    assert not nothing.layer.coef.any()
-    assert nothing.decode(ring, 3).tokens == [{}]
 
 
 def test_assumptions_are_checked_by_the_interpreter():
@@ -497,9 +424,6 @@ def weighted(weight):
         ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
         ((P.Lookup(found, match=key("STRAT"), query=key("START")),), [r"key\(STRAT\)"]),
         ((P.Lookup(state(3) << state("HALT"), **AT),), ["3 in", "'HALT' in"]),
-        ((P.Lookup(state(-1) << state(1.5), **AT),), ["-1 in", "1.5 in"]),
-        ((P.Lookup(state([0]) << state(r), **AT),), [r"\[0\] in", "r in"][:1]),
-        ((P.Lookup(found, match=letter(r), query=letter(x)),), ["r is a state"]),
         ((P.Lookup(found, match=key(q, q), query=key(q, x)),), ["q is a state"]),
         ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
         ((P.Lookup(state(r + 1) << state(r), match=letter(x - 1), query=letter(x)),),
@@ -510,21 +434,12 @@ def weighted(weight):
          ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
         # what one layer cannot join, or an instruction cannot take
         ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
-        ((P.Lookup(found, match=key(q, x), query=None),), ["query"]),
         ((P.Copy(found, **AT),), ["no position"]),
-        ((P.Copy(found, match=pos(t), query=pos(p)),), ["no position"]),
         ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
         ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
-        ((P.Register(state(r) << total(r), flag=flag, given=(state(q),)),), ["flag", "given"]),
         ((P.IfThen(pos(t + 1), when=pos(t), seen=0),), ["got 0"]),
-        ((P.IfThen(pos(t + 1), when=pos(t), seen=1.5),), ["got 1.5"]),
         ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
-        ((P.IfThen(3, when=pos),), ["write", "when"]),
         ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
-        ((P.Conjunction(key(q, x), "state", 0),), ["first", "second"]),
-        ((P.Conjunction(state(q), state(q), total(r)),), [r"total\(r\)"]),
-        ((P.IfThen(pos(t + 1), when=pos(t), where=(t, 0)),), ["where"]),
-        ((P.Lookup(state(r), **AT), P.Lookup([found, state(r)], **AT)), ["1: ", "2: "]),
         ((P.Lookup([], **AT), P.Lookup(state(r) << 3, **AT)), ["1: .*no fields", "2: read"]),
         # all at once
         ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
@@ -542,45 +457,31 @@ def test_a_program_is_refused_with_all_its_reasons(instructions, words):
     assert isinstance(refused.value, InvalidInput)
 
 
-def test_a_stop_rule_that_never_matches_is_refused_and_what_is_fine_is_not():
+def test_a_stop_rule_that_never_matches_is_refused():
     schema = P.Schema((state, key), stop=(state(7), key(q)))
     with pytest.raises(P.ProgramRefused) as refused:
         P.compile(P.Program(schema, FINE.instructions))
     assert len(refused.value.reasons) == 2
 
-    fine = P.Lookup([found, -(letter(t) << letter(t))], **AT)
-    assert P.compile(P.Program(OTHER, [fine])).n_heads == 1
-
 
 REFUSED_PARTS = [
-    (lambda: P.compile("program"), "Program"),
-    (lambda: P.Program("schema", []), "schema"),
-    (lambda: P.Program(OTHER, P.Lookup(found, **AT)), "instructions"),
     (lambda: P.Schema(()), "at least one attribute"),
     (lambda: P.Schema((state, state)), "different names"),
     (lambda: P.Schema((state,), stop=(letter(0),)), "letter"),
     (lambda: P.Schema((state,), stop_without=("letter",)), "letter"),
     *((lambda n=name: P.Schema((P.Attribute(n),)), name) for name in ("token", "stop", "blocks")),
-    (lambda: P.Attribute("two words"), "two words"),
-    (lambda: P.Attribute("a", S3), "sorts"),
-    (lambda: P.Attribute("a", (), ("X", "X")), "X"),
     (lambda: P.Attribute("a", rounding="half"), "rounding"),
-    *((lambda n=n: P.symbols("s", n), "'s'|size") for n in (0, -1, 2.0)),
-    (lambda: P.names("s"), "size|'s'"),
+    *((lambda n=n: P.symbols("s", n), "'s'|size") for n in (0, -1)),
     (lambda: P.names("s", "a", "a"), "'s'"),
-    (lambda: P.symbols("s", 2, landmarks=3), "landmarks"),
     (lambda: P.Sort("s", "heap", 2), "kind"),
     (lambda: OTHER.token(colour=1), "colour"),
-    *((lambda v=v: OTHER.token(state=v), "state") for v in (3, [0], np.nan, {0: 1, 1: 1}, {0: -1})),
-    (lambda: OTHER.token(key=(0,)), "key"),
+    *((lambda v=v: OTHER.token(state=v), "state") for v in (3, np.nan, {0: 1, 1: 1}, {0: -1})),
     (lambda: OTHER.token(total={0: 0.5}), "total"),
     (lambda: OTHER.encode([{("colour", (1,)): 1}]), "colour"),
-    (lambda: P.compile(FINE).decode([{("colour", (0,)): 1}], 1), "colour"),
     (lambda: P.compile(FINE).decode([], 1), "prompt"),
     (lambda: OTHER.resize(colour=3), "colour"),
     (lambda: OTHER.resize(time=0), "time"),
     (lambda: FINE.interpret(1), "encoding"),
-    (lambda: P.traces(FINE), "encoding"),
     (lambda: P.compile(FINE).run(1), "encoding"),
     *((lambda v=v: OTHER.round(np.full(OTHER.n_dims, v)), "total") for v in (1e25, -(2.0**63))),
     (lambda: OTHER.round(np.full(OTHER.n_dims, np.nan)), "total"),
@@ -591,10 +492,3 @@ def test_wrong_parts_are_refused_by_their_names():
     for make, word in REFUSED_PARTS:
         with pytest.raises(PolyattnError, match=word):
             make()
-
-
-def test_variables_go_whole_steps():
-    assert (t + 2 - 3).offset == -1
-    for steps in (1.5, "1", None):
-        with pytest.raises(TypeError):
-            t + steps

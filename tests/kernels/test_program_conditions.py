@@ -74,11 +74,3 @@ def test_conditions_of_an_if_are_of_what_the_last_token_holds():
         for value in range(3):
             found = P.compile(program).decode([SCHEMA.token(asked=value)], 1).tokens
             assert found == [SCHEMA.token(flag=()) if holds(value) else {}]
-
-
-def test_conditions_that_name_what_does_not_occur_are_refused():
-    x, steps = P.Variable("x"), R + 1
-    for condition, word in ((Unequal(x, 0), "x in"), (Unequal(steps, Q), r"r\+1 in")):
-        fields, match, query = SCHEMA.state(R) << SCHEMA.state(R), SCHEMA.flag(), SCHEMA.asked(Q)
-        with pytest.raises(P.ProgramRefused, match=word):
-            P.compile(P.Program(SCHEMA, [P.Lookup(fields, match, query, (condition,))]))
