@@ -205,6 +205,19 @@ def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
     assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
 
+def test_a_classifier_is_held_against_the_most_frequent_label(run):
+    """The first tokens say nothing about the labels, the second all."""
+    labels = np.array(["a"] * 6 + ["b"] * 3)
+    for tokens, right in (([1.0, 2.0, 3.0] * 3, 2 / 3), ([1.0] * 6 + [-1.0] * 3, 1.0)):
+        np.savez("d.npz", X=np.tile(np.array(tokens)[:, None, None], (1, 2, 1)), Y=labels)
+        given = ("fit", "d.npz", "--classify", "--ridge", "1")
+        found = parsed(run(*given, "--json"))
+        assert [found["accuracy"], found["majority_share"]] == pytest.approx([right, 2 / 3])
+        said = printed(run(*given), f"{right:.1%}", "66.7%")
+        assert said.index(f"{right:.1%}") <= said.index("66.7%")
+        assert ("no better" in said) == (right < 1.0)
+
+
 # sums
 
 

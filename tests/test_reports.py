@@ -87,6 +87,14 @@ def test_the_page_of_a_fit_shows_its_errors_its_heads_and_the_least_certain_inpu
         np.testing.assert_allclose([float(r[2]) for r in listed], sizes[order], rtol=6e-3)
 
 
+def test_weights_that_are_left_out_make_another_mean(tmp_path):
+    result = pa.fit(X, Y, sample_weight=WEIGHTS)
+    plain = np.mean(np.sum((Y - result.predict(X)) ** 2, axis=1))
+    assert page_of(result, tmp_path / "page.html", X, Y).holds(plain)
+    audited = page_of(result.layer, tmp_path / "page.html", X, Y, sample_weight=WEIGHTS)
+    assert (audited.holds(result.risk), audited.holds(plain)) == (True, False)
+
+
 def test_what_is_not_given_is_not_shown(tmp_path):
     whole, inputs, alone = (
         page_of(FIT, tmp_path / "page.html", *data) for data in ((X, Y), (X,), ())
