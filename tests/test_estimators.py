@@ -168,7 +168,7 @@ def test_sources_are_the_arrays_they_hold(tmp_path):
             np.testing.assert_allclose(stacked(fitted.predict(source)), expected.predict(X).ravel())
             assert fitted.score(source) == pytest.approx(expected.score(X, y))
     names = np.array(["b", "a", "c"])[np.digitize(Y[:, -1, 0], [-0.5, 0.5])]
-    for labels in (names, names == "a"):
+    for labels in (names, names == "a", names != "a"):
         for name, some in (("1", slice(20)), ("2", slice(20, None))):
             np.savez(tmp_path / f"{name}.npz", X=X[some], Y=labels[some])
         source = pa.scan([tmp_path / "1.npz", tmp_path / "2.npz"])

@@ -151,6 +151,15 @@ def test_maps_have_a_colour_for_each_entry(tmp_path):
     assert (tmp_path / "p.html").stat().st_size < 200_000
 
 
+@pytest.mark.parametrize("size", [1e155, 1e-200, 0.0])
+def test_outputs_whose_squares_are_beyond_float64_have_a_page(size, tmp_path):
+    layer = pa.data.random_layer(2, mode="last")
+    scaled = pa.LinearAttention(layer.attn * size, layer.value)
+    page = page_of(scaled, tmp_path / "page.html", X, size * layer(X) * (1 + 1e-7))
+    assert ("100 %" in page.text) == (size > 0)
+    assert "nan" not in page.text.lower()
+
+
 # ------------------------------------------------------------------ certificates and others
 
 
