@@ -57,7 +57,8 @@ def nowhere(words):
     """What a command names and does not exist: targets, scripts, extras, verbs, options."""
     program, *arguments = words
     if program == "make":
-        return [target for target in arguments if target not in TARGETS]
+        # BASE=COMMIT sets a variable.
+        return [word for word in arguments if "=" not in word and word not in TARGETS]
     if program == "pip":
         named = {name for word in arguments for name in re.findall(r"\[([\w,]+)\]", word)}
         return sorted({extra for name in named for extra in name.split(",")} - EXTRAS)
@@ -113,21 +114,6 @@ def test_commands_are_found_and_what_is_left_out_is_printed():
     assert len(every - set(LEFT_OUT)) >= 30
     [script] = entry_points(group="console_scripts", name="polyattn")
     assert script.load() is main
-
-
-def test_a_page_that_does_not_run_is_found(tmp_path, monkeypatch):
-    """Negative control, with the line of the page."""
-    monkeypatch.chdir(tmp_path)
-    for line, message in {
-        "polyattn show nothing.safetensors": "page.md:4: polyattn show nothing.safetensors: 1",
-        "polyattn program list  # exit code 3": "page.md:4: polyattn program list: 0",
-        "curl https://example.org": "page.md:4: .* only polyattn is run",
-    }.items():
-        with pytest.raises(AssertionError, match=message):
-            run_page(f"# Title\n\n```sh\n{line}\n```\n", "page.md")
-    with pytest.raises(AssertionError) as failure:
-        run_page("text\n\n```python\na = 1\n```\n\n```python\nassert a == 2\n```\n", "page.md")
-    assert failure.traceback[-1].lineno + 1 == 8
 
 
 # demo and bench

@@ -2,14 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
-
-import numpy as np
-import pytest
-
-import polyattn as pa
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,24 +51,3 @@ def test_numbers_stand_beside_queries():
         (row,) = [row for row in cells(read(name)) if "12 heads" in row[0] and "384" in row[0]]
         assert "one number each" in row[1]
         assert "384 numbers each" in row[2]
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_prompts_times_what_users_get():
-    command = [sys.executable, "benchmarks/letey.py", "--dims", "8", "--large", "0"]
-    done = subprocess.run(
-        [*command, "--repeats", "1"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "faster by default" in done.stdout
-    assert done.stdout.count("agree") == 2
-
-
-def test_pages_and_results_agree_on_what_is_kept(tmp_path):
-    task = pa.data.planted(60, 5, 2, mode="last", random_state=0)
-    result = pa.fit(task.X, task.Y)
-    assert np.shares_memory(result.training.batch.values, task.X)
-    assert pa.LinearAttentionRegressor().fit(task.X, task.Y).result_.training is None
-    pa.save(result, tmp_path / "result.safetensors")
-    assert pa.load(tmp_path / "result.safetensors").training is None
-    assert "keeps no sequences" not in read("docs/report.md")
-    assert "up to 64 MB" in read("docs/guides/fit.md")

@@ -110,19 +110,12 @@ def outside(used, known):
 
 WORDS, COMMANDS = listed(PAGE)
 SIGNATURES = list(parameters(shown(API)))
-KINDS = {
-    "n_heads": {"int", "int | None", "int | str | None", "int | Literal['auto'] | None"},
-    "random_state": {"RandomState"},
-    "bias": {"bool", "bool | None"},
-    "mode": {"str", "str | None"},
-    **{word: {"int", "int | None"} for word in ("n_dims", "n_outputs", "n_sequences")},
-    "noise": {"float", "float | None"},
-}
 
 
 def test_every_parameter_and_option_is_on_the_page_and_every_word_of_it_is_used():
     assert outside([(where, each.name) for where, each in SIGNATURES], WORDS) == {}
     assert outside(command_words(cli), COMMANDS) == {}
+    assert {"polyattn.fit", "polyattn.Moments.load", "polyattn.data.planted"} <= shown(API).keys()
     only_commands = {word for row in read_rows(PAGE) if row[4] for word in quoted(row[0])}
     used = {each.name for _, each in SIGNATURES}
     assert WORDS.keys() - used - only_commands == set()
@@ -140,55 +133,6 @@ def test_a_default_of_the_page_is_the_default_everywhere():
         and repr(each.default).replace("'", '"') != WORDS[each.name]
     ]
     assert wrong == []
-
-
-def test_a_word_has_one_type():
-    for word, kinds in KINDS.items():
-        found = {str(each.annotation) for _, each in SIGNATURES if each.name == word}
-        assert found
-        assert found <= kinds, word
-
-
-# ---------------------------------------------------------------- negative controls
-
-
-def test_a_word_outside_the_page_is_found():
-    """A parameter, a method and an option that no table has."""
-
-    def made_up(X, wobble=1):
-        """Do nothing."""
-
-    used = [(where, each.name) for where, each in parameters({"made_up": made_up})]
-    assert outside(used, WORDS) == {"wobble": ["made_up"]}
-
-    @click.command()
-    @click.option("-w", "--wobble")
-    @click.argument("data")
-    def command(wobble, data):
-        """Do nothing."""
-
-    assert outside(command_words(command), COMMANDS) == {"--wobble": ["polyattn"]}
-
-
-def test_the_reference_is_read_as_it_is_meant():
-    text = (
-        ".. autofunction:: polyattn.certify\n\n"
-        ".. autoclass:: polyattn.Moments\n   :members: update\n   :special-members: __add__\n\n"
-        ".. autoclass:: polyattn.certify.witness.Witness()\n"
-    )
-    assert list(shown(text)) == [
-        "polyattn.certify", "polyattn.Moments", "polyattn.Moments.update",
-        "polyattn.Moments.__add__",
-    ]  # fmt: skip
-    assert {"polyattn.fit", "polyattn.Moments.load", "polyattn.data.planted"} <= shown(API).keys()
-
-
-def test_tables_are_read_as_they_are_meant():
-    page = (
-        "| word | type | default | meaning | command line |\n|---|---|---|---|---|\n"
-        '| `a`, `b` | int | `0` | Both. | `--a` |\n| `c` | text |  | Or "x". |  |\n'
-    )
-    assert listed(page) == ({"a": "0", "b": "0", "c": None}, ["--a"])
 
 
 def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
