@@ -15,6 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import cloudpickle
 import dask
 import dask.array
 import distributed
@@ -26,6 +27,8 @@ import polyattn as pa
 from polyattn.errors import ClusterFailed, InvalidInput, InvalidType
 
 pytestmark = pytest.mark.xdist_group("cluster")
+# Workers cannot import this file: its functions travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 KINDS = (pa.Moments, pa.TriangularFactor)
 
 
