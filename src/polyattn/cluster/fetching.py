@@ -56,7 +56,7 @@ def _gathered(workers: Workers, future: Any) -> tuple[bool, Any]:
     The error of Dask is not handed on: its frames would hold whatever waits here.
     """
     from distributed import CancelledError
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     try:
         return True, workers.client.gather(future, direct=True if workers.is_local else None)
