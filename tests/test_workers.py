@@ -15,7 +15,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import cloudpickle
 import dask
 import dask.array
 import distributed
@@ -27,8 +26,6 @@ import polyattn as pa
 from polyattn.errors import ClusterFailed, InvalidInput, InvalidType
 
 pytestmark = pytest.mark.xdist_group("cluster")
-# Workers cannot import this file: its functions travel as they are.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 KINDS = (pa.Moments, pa.TriangularFactor)
 
 
