@@ -153,22 +153,24 @@ def few_heads_of_unlike_sizes():
     return pa.fit(drawn(99, 5, 2) * [1e-5, 5e6], NOISY[:99], ridge=1.0, n_heads=1)
 
 
-def nearly_equal_sequences():
-    x = np.repeat(drawn(8, 3, 6), 2, axis=0)
-    x = x + 1e-8 * drawn(*x.shape, seed=1)
-    return pa.fit(x, drawn(16, 2, seed=2), solver="iterative", ridge=1e-13)
-
-
 def a_constant_of_another_size():
     return pa.fit(X[:12] * 1e-8, NOISY[:12], bias=True, ridge=1e-48)
 
 
-@pytest.mark.parametrize(
-    "fit", [few_heads_of_unlike_sizes, nearly_equal_sequences, a_constant_of_another_size]
-)
+@pytest.mark.parametrize("fit", [few_heads_of_unlike_sizes, a_constant_of_another_size])
 def test_a_doubtful_fit_is_not_called_found(fit):
     """Was: calm sentences of coefficients that rounding, or a search in wrong units, decides."""
     assert not fit().outcome.ok
+
+
+def test_nearly_equal_sequences_are_fitted_or_doubted():
+    """Was: "the unique minimiser was found" of an iteration that rounding had stopped early."""
+    x = np.repeat(drawn(8, 3, 6), 2, axis=0)
+    x, y = x + 1e-8 * drawn(16, 3, 6, seed=1), drawn(16, 2, seed=2)
+    found = pa.fit(x, y, solver="iterative", ridge=1e-13)
+    exact = oracle.ExactFit.of(list(x), y, {}, ridge=1e-13)
+    theta, right = oracle.features_of(found.coef, {}), oracle.numbers(exact.coef)
+    assert not found.outcome.ok or oracle.relative_error(theta, right) < 1e-6
 
 
 # ------------------------------------------------------------------ ridges and decays
