@@ -59,7 +59,9 @@ def main(
     for number, mutant in enumerate(mutants, start=1):
         ending = "equivalent"
         if mutant.name not in equivalents:
-            record = table.known(mutant) or _tried(copy, covered, mutant, seconds)
+            record = table.known(mutant) or _tried(
+                copy, covered, mutant, seconds, table.first(mutant)
+            )
             table.keep(mutant, record)
             ending = record["ending"]
         endings[ending] += 1
@@ -72,8 +74,8 @@ def main(
 class _Table:
     """Results as lines of JSON.
 
-    What was killed stays killed while its file is the same; survivors are tried again as soon as
-    any test has changed.
+    What was killed stays killed while its file and that of the test that did it are the same;
+    survivors are tried again as soon as any test has changed.
     """
 
     def __init__(self, path: Path, root: Path) -> None:
@@ -87,8 +89,17 @@ class _Table:
         record = self.records.get(mutant.name)
         if record is None or record["file"] != digest(self.root / mutant.file):
             return None
-        stays = record["ending"] != "survived" or record["tests"] == self.tests
-        return dict(record) if stays else None
+        by_same_test = "test" in record and record["killer"] == self.killer(record)
+        return dict(record) if by_same_test or record["tests"] == self.tests else None
+
+    def killer(self, record: dict[str, Any]) -> str:
+        """The file of the test that killed a mutant, in short; of a removed one nothing."""
+        path = self.root / record["test"].split("::")[0]
+        return digest(path) if path.exists() else ""
+
+    def first(self, mutant: Mutant) -> str:
+        """The test that killed a mutant before: it is likely to do so again."""
+        return str(self.records.get(mutant.name, {}).get("test", ""))
 
     def keep(self, mutant: Mutant, record: dict[str, Any]) -> None:
         """Writes a result down, once."""
@@ -98,6 +109,8 @@ class _Table:
             "tests": self.tests,
             **record,
         }
+        if "test" in record:
+            known["killer"] = self.killer(record)
         if self.records.get(mutant.name) != known:
             self.records[mutant.name] = known
             with self.path.open("a", encoding="utf-8") as file:
@@ -105,11 +118,12 @@ class _Table:
 
 
 def _tried(
-    copy: PrivateCopy, covered: CoverageMap, mutant: Mutant, seconds: float
+    copy: PrivateCopy, covered: CoverageMap, mutant: Mutant, seconds: float, killer: str
 ) -> dict[str, Any]:
-    """How the tests end on a mutant: quick ones first, then all that run its lines."""
+    """How the tests end on a mutant: the last killer, quick ones, then all that run its lines."""
     began = time.monotonic()
     tests = covered.tests_of(mutant, _function_lines(copy.place, mutant))
+    tests.sort(key=lambda test: test != killer)
     first, rest = _within(covered, tests, FIRST_SECONDS)
     second, left_out = _within(covered, rest, seconds)
     record: dict[str, Any] = {"ending": "survived", "line": mutant.line, "left_out": len(left_out)}
