@@ -47,7 +47,7 @@ def main(
     results: Path,
 ) -> None:
     """Tries a sample of mutants and fails if one of them lives on unexplained."""
-    equivalents = known_equivalents(EQUIVALENT)
+    equivalents = known_equivalents(EQUIVALENT, ROOT)
     copy = PrivateCopy(ROOT, results / "copy")
     mutants = sample(copy.place, size, seed, only, folders)
     covered = CoverageMap()

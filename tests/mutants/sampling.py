@@ -68,9 +68,13 @@ def sample(
     return mutants
 
 
-def known_equivalents(path: Path) -> dict[tuple[str, str, str, str], str]:
-    """The mutants that change nothing a caller can see, with the reason."""
+def known_equivalents(path: Path, root: Path) -> dict[tuple[str, str, str, str], str]:
+    """The mutants that change nothing a caller can see, with the reason; of present lines alone."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["equivalent"]
+    for entry in entries:
+        lines = (root / entry["file"]).read_text(encoding="utf-8").splitlines()
+        if entry["before"] not in " ".join(line.strip() for line in lines):
+            raise LookupError(f"{path.name}: {entry['file']} has no line {entry['before']!r}")
     return {(e["file"], e["function"], e["before"], e["after"]): e["reason"] for e in entries}
 
 
