@@ -42,7 +42,10 @@ _MEMORY = 12 << 30
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ended: "passed", "failed", "time-out" or "crashed", and what the child noted."""
+    """How a run ended, and what the child noted.
+
+    "passed", "failed", "time-out", "crashed", or "empty": there was no test but slow ones.
+    """
 
     ending: str
     notes: dict[str, Any]
@@ -105,7 +108,10 @@ class PrivateCopy:
         selection = Selection(tests)
         files = sorted({test.split("::")[0] for test in tests})
         arguments = [*files, "-x"]
-        return self.in_child(arguments, selection, lambda: selection.notes, cpu_seconds)
+        run = self.in_child(arguments, selection, lambda: selection.notes, cpu_seconds)
+        if run.ending == "empty":
+            raise RuntimeError("pytest found none of the chosen tests")
+        return run
 
     def in_child(
         self,
@@ -176,6 +182,6 @@ def _ending(status: int | None, output: str) -> str:
     # The mutant cannot even be imported by what all tests share.
     if code == pytest.ExitCode.USAGE_ERROR and "ImportError while loading conftest" in output:
         return "failed"
-    if code in {4, 5, 99}:
+    if code in {4, 99}:
         raise RuntimeError(f"pytest could not run the chosen tests (exit code {code})")
-    return "passed" if code == 0 else "failed"
+    return {0: "passed", 5: "empty"}.get(code, "failed")
