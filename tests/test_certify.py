@@ -36,8 +36,17 @@ def boolean(n_sequences=200, n_tokens=3, n_dims=3, seed=0):
 
 
 @cache
-def features_of_domain(name, mode, bias, n_dims, lengths):
+def features_of_domain(name, mode, bias, n_dims, lengths=(1, 6)):
     return oracle.spanning(name, {"mode": mode, "bias": bias}, n_dims, lengths=lengths)
+
+
+def judged(X, form, domain, everywhere, method):
+    """A certificate of which nothing is wrong, and which is verified."""
+    found = pa.certify(X, domain=domain, method=method, **form)
+    real = features_of_domain("real", n_dims=X[0].shape[1], **form)
+    assert oracle.wrong_claims(found, oracle.exact_design(X, form), everywhere, real) == [], found
+    assert pa.verify(found, X)
+    return found
 
 
 # Verdicts against exact ranks -------------------------------------------------------------------
@@ -96,7 +105,7 @@ TOKENS = {
 
 
 def random_case(kind, seed):
-    """(rng, X, mode, bias, longest) of a small problem near the border of what is determined."""
+    """(rng, X, form, longest) of a small problem near the border of what is determined."""
     rng = np.random.default_rng(seed)
     n_dims, mode = int(rng.integers(1, 4)), MODES[rng.integers(3)]
     bias, longest = bool(rng.random() < 0.25) and n_dims < 3, int(rng.integers(1, 5))
@@ -104,29 +113,25 @@ def random_case(kind, seed):
     p = width * width * (width + 1) // 2
     count = int(rng.integers(max(1, p - 3), 2 * p + 6))
     sizes = [int(rng.integers(1, longest + 1)) for _ in range(count)]
-    return rng, TOKENS[kind](rng, sizes, n_dims), mode, bias, longest
+    return rng, TOKENS[kind](rng, sizes, n_dims), {"mode": mode, "bias": bias}, longest
 
 
 @pytest.mark.parametrize("kind", TOKENS)
 @given(seed=seeds)
 def test_no_verdict_is_wrong(kind, seed):
     """And none is left open where arithmetic is exact, or where nothing is near to rounding."""
-    rng, X, mode, bias, longest = random_case(kind, seed)
-    n_dims, has_lengths = X[0].shape[1], bool(rng.random() < 0.4)
+    rng, X, form, longest = random_case(kind, seed)
     name = kind if kind in NAMES and rng.random() < 0.7 else "real"
-    lengths = (int(rng.choice([1, min(map(len, X))])), longest) if has_lengths else (1, 6)
-    domain = NAMES[name](lengths if has_lengths else None)
+    domain, lengths = NAMES[name](), (1, 6)
+    if rng.random() < 0.4:
+        lengths = (int(rng.choice([1, min(map(len, X))])), longest)
+        domain = NAMES[name](lengths)
     method = str(rng.choice(["auto", "exact", "float"][: 2 + (kind != "large integers")]))
-    form = {"mode": mode, "bias": bias}
-    psi = oracle.exact_design(X, form)
-    everywhere = features_of_domain(name, mode, bias, n_dims, lengths)
-    real = features_of_domain("real", mode, bias, n_dims, (1, 6))
-    found = pa.certify(X, mode, domain, bias=bias, method=method)
-    assert oracle.wrong_claims(found, psi, everywhere, real) == [], found
-    assert pa.verify(found, X)
+    everywhere = features_of_domain(name, n_dims=X[0].shape[1], lengths=lengths, **form)
+    found = judged(X, form, domain, everywhere, method)
     if method != "float":
         assert found.verdict != "undecided", found
-    elif oracle.rank_of(psi) == found.dimension == found.n_features:
+    elif oracle.exact_rank(X, form) == found.dimension == found.n_features:
         phi = oracle.design([x.astype(float) for x in X], form)
         sigma = np.linalg.svd(phi / np.linalg.norm(phi, axis=0), compute_uv=False)
         assert found.identifiable or sigma[-1] < 1e-4 * sigma[0]
@@ -135,112 +140,72 @@ def test_no_verdict_is_wrong(kind, seed):
 @pytest.mark.parametrize("kind", TOKENS)
 @given(seed=seeds)
 def test_no_verdict_on_a_finite_domain_is_wrong(kind, seed):
-    rng, X, mode, bias, _ = random_case(kind, seed)
+    rng, X, form, _ = random_case(kind, seed)
     X = X[: int(rng.integers(1, 25))]
     asked = [X[i] for i in rng.integers(len(X), size=3)]
     if rng.random() < 0.5:
         asked += [rng.integers(0, 3, (2, X[0].shape[1])).astype(X[0].dtype)]
-    form, domain = {"mode": mode, "bias": bias}, pa.domains.Finite(asked)
-    psi, everywhere = oracle.exact_design(X, form), oracle.exact_design(asked, form)
-    real = features_of_domain("real", mode, bias, X[0].shape[1], (1, 6))
-    found = pa.certify(X, mode, domain, bias=bias, method="exact")
-    assert oracle.wrong_claims(found, psi, everywhere, real) == [], found
-    assert found.verdict != "undecided"
-    assert pa.verify(found, X)
+    everywhere = oracle.exact_design(asked, form)
+    assert judged(X, form, pa.domains.Finite(asked), everywhere, "exact").verdict != "undecided"
 
 
 @given(seed=seeds)
 def test_of_rounded_numbers_a_verdict_is_true_of_them_or_of_what_was_rounded(seed):
     """Integers over 3, 5, 7: the planes that they lie in are lost in float64."""
-    rng, X, mode, bias, _ = random_case("small integers", seed)
+    rng, X, form, _ = random_case("small integers", seed)
     n_dims = X[0].shape[1]
     if n_dims > 1 and rng.random() < 0.6:
         for x in X:
             x[:, -1] = x[:, 0]
     units = rng.choice([1, 3, 5, 7, 10], n_dims)
-    rounded, form = [x / units for x in X], {"mode": mode, "bias": bias}
-    everywhere = features_of_domain("real", mode, bias, n_dims, (1, 6))
-    found = pa.certify(rounded, mode, bias=bias)
-    truths = {
-        oracle.rank_of(psi, everywhere) == oracle.rank_of(psi)
-        for psi in (oracle.exact_design(X, form), oracle.exact_design(rounded, form))
-    }
+    rounded = [x / units for x in X]
+    everywhere = features_of_domain("real", n_dims=n_dims, **form)
+    truths = set()
+    for psi in (oracle.exact_design(X, form), oracle.exact_design(rounded, form)):
+        truths.add(oracle.rank_of(psi, everywhere) == oracle.rank_of(psi))
+    found = pa.certify(rounded, **form)
     assert found.verdict == "undecided" or found.identifiable in truths
     assert pa.verify(found, rounded)
 
 
-def test_coordinates_are_judged_one_by_one():
-    """What only an exact coordinate could explain by moving is no rounding."""
-    rng = np.random.default_rng(1)
-    X = np.stack([rng.standard_normal((80, 4)), 2.0**50 + rng.integers(0, 4, (80, 4))], axis=2)
-    for method in ("auto", "float"):
-        assert pa.certify(X, method=method).verdict != "not_identifiable"
-    assert pa.certify(X, method="exact").identifiable
-
-
 def test_exact_arithmetic_sees_what_rounding_hides_and_rounding_never_denies_it():
-    """The last coordinate hides ever deeper in another one, down to the last bits."""
-    rng = np.random.default_rng(2)
-    for shift in range(1, 47, 3):
-        X = rng.integers(-9, 10, size=(60, 3, 2)).astype(float)
-        X[..., 1] = X[..., 0] + np.ldexp(X[..., 1], -shift)
-        in_floats = pa.certify(X, method="float")
-        assert in_floats.verdict == "identifiable" if shift <= 12 else "undecided"
-        assert in_floats.verdict != "not_identifiable"
-        found = pa.certify(X, method="exact")
+    """A coordinate that hides in another one, beside large integers, or where the other is not."""
+    X = np.random.default_rng(2).integers(-9, 10, size=(60, 3, 2)).astype(float)
+    slight, deep = (X @ [[1.0, 1.0], [0.0, 2.0**-shift]] for shift in (12, 40))
+    beside = np.stack([gaussian()[:, :3, 0], 2.0**50 + X[..., 1]], axis=2)
+    seldom = gaussian(400, 4, 2) * np.repeat(np.eye(2), 200, axis=0)[:, None]
+    seldom[:, 0] = 1e-20 * gaussian(400, 1, 2, seed=1)[:, 0]
+    for tokens, hidden in ((slight, False), (beside, False), (deep, True), (seldom, True)):
+        in_floats = pa.certify(tokens, method="float").verdict
+        assert in_floats == ("undecided" if hidden else "identifiable")
+        found = pa.certify(tokens, method="exact")
         assert (found.verdict, found.rounding) == ("identifiable", 0.0)
-    X = gaussian(90)
-    X[..., 2] = X[..., 1] + 1e-6 * X[..., 2]
-    assert pa.certify(X).verdict == "undecided"
-
-
-def test_features_that_are_tiny_in_every_row_claim_nothing():
-    """Two coordinates that hardly ever occur together: their products are of size^2."""
-    for size in (1e-20, 1e-145):
-        X = gaussian(400, 4, 2)
-        X[:200, :, 0], X[200:, :, 1] = 0.0, 0.0
-        X[:, 0] = size * gaussian(400, 1, 2, seed=1)[:, 0]
-        assert pa.certify(X, method="float").verdict == "undecided"
-        assert pa.certify(X, method="exact").identifiable
 
 
 def test_a_plane_is_recognised_up_to_the_rounding_of_the_data():
-    for mode in MODES:
-        found = pa.certify(flat(), mode)
-        assert (found.verdict, found.rank, found.n_features) == ("not_identifiable", 6, 18)
-        assert found.lambda_min == 0.0
-        assert oracle.witness_fails(found.witness(), flat(), {"mode": mode}) == []
-    copied = flat()[:, :, [0, 1, 1]]
-    assert pa.certify(copied, method="exact").verdict == "not_identifiable"
-
-
-def test_degenerate_data_leave_the_layer_open_and_a_witness_shows_it():
-    for X in (
-        np.zeros((1, 1, 1)), np.full((50, 3, 2), 0.1), [np.ones((1, 2)), np.ones((5, 2))],
-        np.tile(gaussian(1), (50, 1, 1)), gaussian(30)[:, :1], gaussian(17), gaussian(30, 4, 40),
-        5e-324 * np.ones((9, 2, 2)),
+    """And so is whatever else leaves a layer open; a witness shows it."""
+    planes = [(flat(), mode) for mode in MODES]
+    for X, mode in (
+        *planes, (np.full((50, 3, 2), 0.1), "last"), (np.tile(gaussian(1), (50, 1, 1)), "full"),
+        (gaussian(30)[:, :1], "causal"), (gaussian(17), "last"), (gaussian(9, 4, 40), "last"),
     ):  # fmt: skip
-        found = pa.certify(X)
-        assert found.verdict == "not_identifiable"
-        if X[0].max() != 5e-324:
-            witness = found.witness()
-            assert witness.difference > 0.5
-            assert witness.training_disagreement < 1e-8
-        assert np.isinf(found.bound(X[0], 1.0)).all()
+        found = pa.certify(X, mode)
+        assert (found.verdict, found.lambda_min) == ("not_identifiable", 0.0)
+        assert oracle.witness_fails(found.witness(), X, {"mode": mode}) == []
         assert pa.verify(found, X)
+    assert pa.certify(flat()).rank == 6
 
 
 def test_data_in_any_container_are_the_same_data(tmp_path):
-    X = gaussian(200)
+    X = np.random.default_rng(3).integers(0, 2, (60, 3, 2)).astype(float)
     np.save(tmp_path / "X.npy", X)
-    given_as = [X, np.asfortranarray(X), X[:, ::-1][:, ::-1], list(X), pa.scan(tmp_path / "X.npy")]
-    found = [pa.certify(each) for each in given_as]
-    assert len({each.digest for each in found}) == 1
-    assert all(pa.verify(found[0], each) for each in given_as)
-    whole = np.random.default_rng(3).integers(0, 2, (60, 3, 2)).astype(float)
-    same = [whole.astype(kind) for kind in (bool, np.uint64, np.float32)] + [whole - 0.0 * whole]
-    assert {pa.certify(each).digest for each in same} == {pa.certify(whole).digest}
-    assert pa.certify(np.where(whole == 0.0, 1e-300, whole)).digest != pa.certify(whole).digest
+    given_as = [X.astype(kind) for kind in (bool, np.uint64, np.float32)]
+    given_as += [np.asfortranarray(X), X[:, ::-1][:, ::-1], list(X), X - 0.0 * X]
+    found = pa.certify(X)
+    for each in (*given_as, pa.scan(tmp_path / "X.npy")):
+        assert pa.certify(each).digest == found.digest
+        assert pa.verify(found, each)
+    assert pa.certify(np.where(X == 0.0, 1e-300, X)).digest != found.digest
 
 
 # The spectrum, units and order ------------------------------------------------------------------
@@ -254,31 +219,29 @@ def test_the_spectrum_is_that_of_the_second_moment(mode, bias):
     for name, X in (("real", gaussian(120)), ("boolean", 1.0 * boolean(300)), ("one_hot", words)):
         found = pa.certify(X, mode, name, bias=bias)
         psi = oracle.design(X, {"mode": mode, "bias": bias})
-        expected = np.linalg.eigvalsh(oracle.second_moment(psi))
-        assert (found.identifiable, found.rank) == (True, found.dimension)
+        expected = np.linalg.eigvalsh(oracle.second_moment(psi))[[-found.dimension, -1]]
+        assert (found.identifiable, found.n_rows) == (True, len(psi))
         assert (found.verdict_on_real_inputs == "identifiable") == (name == "real")
-        assert found.lambda_min == pytest.approx(expected[-found.dimension], rel=1e-8)
-        assert found.lambda_max == pytest.approx(expected[-1], rel=1e-8)
-        assert (found.n_sequences, found.n_rows) == (len(X), len(psi))
+        np.testing.assert_allclose([found.lambda_min, found.lambda_max], expected, rtol=1e-8)
 
 
 @given(seed=seeds, power=st.integers(-60, 60))
 def test_units_change_the_spectrum_alone_and_order_changes_nothing(seed, power):
-    rng, X, mode, _, _ = random_case("small integers", seed)
+    rng, X, form, _ = random_case("small integers", seed)
+    mode = form["mode"]
     one = pa.certify(X, mode)
     order, signs = rng.permutation(X[0].shape[1]), rng.choice([-1.0, 1.0], X[0].shape[1])
-    changed = {
-        "units": [np.ldexp(x, power) for x in X],
-        "sequences": [X[i] for i in rng.permutation(len(X))],
-        "coordinates": [x[:, order] * signs for x in X],
-    }
+    changed = [
+        ([np.ldexp(x, power) for x in X], 2.0 ** (6 * power)),
+        ([X[i] for i in rng.permutation(len(X))], 1.0),
+        ([x[:, order] * signs for x in X], 1.0),
+    ]
     if mode == "last":
-        changed["earlier tokens"] = [np.concatenate([rng.permutation(x[:-1]), x[-1:]]) for x in X]
-    for name, other_X in changed.items():
+        changed += [([np.concatenate([rng.permutation(x[:-1]), x[-1:]]) for x in X], 1.0)]
+    for other_X, factor in changed:
         other = pa.certify(other_X, mode)
-        factor = 2.0 ** (6 * power) if name == "units" else 1.0
         for figure in ("verdict", "method", "rank", "dimension", "n_features"):
-            assert getattr(other, figure) == getattr(one, figure), (name, figure)
+            assert getattr(other, figure) == getattr(one, figure), figure
         for figure in ("lambda_min", "lambda_max") if one.lambda_min is not None else ():
             rounding = 1e3 * oracle.EPS * one.n_features * one.lambda_max
             assert abs(getattr(other, figure) / factor - getattr(one, figure)) <= rounding
@@ -288,18 +251,13 @@ def test_units_change_the_spectrum_alone_and_order_changes_nothing(seed, power):
 
 
 def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
-    for scale in (1e-150, 1e60):
-        found = pa.certify(scale * gaussian(90))
-        assert (found.identifiable, found.lambda_min, found.lambda_max) == (True, None, None)
-        witness = pa.certify(scale * flat()).witness()
-        assert witness.difference == pytest.approx(1.0, rel=1e-6)
-        assert witness.training_disagreement < 1e-8
-    # Units hide lambda_min, and hide nothing else: a fit finds the layer.
+    found = pa.certify(1e60 * gaussian(90))
+    assert (found.identifiable, found.lambda_min, found.lambda_max) == (True, None, None)
+    assert oracle.witness_fails(pa.certify(1e60 * flat()).witness(), flat(), {}) == []
+    # Units hide lambda_min, and hide nothing else.
     X, scale = gaussian(300, 6, 5, seed=7), np.array([1e3, 1e-3, 5e6, 1.0, 1e-5])
-    hidden, Y = pa.certify(X * scale), np.random.default_rng(7).standard_normal((300, 1))
+    hidden = pa.certify(X * scale)
     assert (hidden.identifiable, hidden.lambda_min) == (True, None)
-    expected = pa.fit(X, Y).predict(X)
-    assert oracle.relative_error(pa.fit(X * scale, Y).predict(X * scale), expected) < 1e-8
 
 
 # Sums instead of data ---------------------------------------------------------------------------
@@ -307,20 +265,18 @@ def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
 
 @given(seed=seeds, cut=st.integers(1, 60))
 def test_sums_in_parts_prove_what_data_prove_and_never_more(seed, cut):
-    rng, X, mode, bias, _ = random_case("misleading", seed)
+    rng, X, form, _ = random_case("misleading", seed)
     if rng.random() < 0.5:
         X = [rng.standard_normal(x.shape) for x in X]
-    psi = oracle.exact_design(X, {"mode": mode, "bias": bias})
-    p = psi.ncols()
+    phi, rank = oracle.design(X, form), oracle.exact_rank(X, form)
+    n_rows, p = phi.shape
     for kind in SUMS:
-        sums = kind(X[0].shape[1], mode=mode, bias=bias).update(X[:cut])
+        sums = kind(X[0].shape[1], **form).update(X[:cut])
         if cut < len(X):
-            sums = sums + kind(X[0].shape[1], mode=mode, bias=bias).update(X[cut:])
+            sums = sums + kind(X[0].shape[1], **form).update(X[cut:])
         found = pa.certify(statistics=sums)
-        if found.verdict != "undecided":
-            assert found.identifiable == (oracle.rank_of(psi) == p)
-        phi = oracle.design(X, {"mode": mode, "bias": bias})
-        if psi.nrows() >= p and np.all(np.any(phi, axis=0)):
+        assert found.verdict == "undecided" or found.identifiable == (rank == p)
+        if n_rows >= p and np.all(np.any(phi, axis=0)):
             sigma = np.linalg.svd(phi / np.linalg.norm(phi, axis=0), compute_uv=False)
             assert found.identifiable or sigma[-1] < 1e-4 * sigma[0]
 
@@ -363,9 +319,8 @@ def test_sums_are_believed_about_a_domain_unless_they_contradict_it(kind):
 
 
 def test_a_finite_domain_is_judged_by_what_the_data_span():
-    X, inside = boolean(), pa.domains.Finite(iter(boolean(50, 4, seed=1)))
-    assert len(inside.batch) == 50
-    found = pa.certify(X, domain=inside)
+    X = boolean()
+    found = pa.certify(X, domain=pa.domains.Finite(iter(boolean(50, 4, seed=1))))
     assert found.identifiable
     assert found.verdict_on_real_inputs == "not_identifiable"
     outside = [*boolean(5, 4), np.array([[2, 0, 0], [1, 1, 1]])]
@@ -385,33 +340,23 @@ def test_a_sampler_shows_disagreement_and_never_proves_agreement():
     other = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples=20)
     assert pa.certify(boolean(), domain=other).verdict == "not_identifiable"
     assert pa.certify(gaussian(90), domain=other).identifiable
-    plane = np.array([[1.0, 0.3, 0.7], [0.1, 1.0, -0.6]])
-    near = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 2)) @ plane, n_samples=20)
-    assert pa.certify(gaussian(60, 4, 2) @ plane, domain=near).verdict == "undecided"
     assert other.covered(0.99) ** 20 == pytest.approx(0.01)  # else all would hardly have agreed
     # Samples come from a seed, or from a generator that goes on.
     rng, draws = np.random.default_rng(3), []
-    for random_state in (0, 3, np.random.default_rng(3), rng, rng):
+    for random_state in (3, np.random.default_rng(3), rng, rng):
         domain = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), 4, random_state)
         draws.append(domain.batch.values)
-    np.testing.assert_array_equal(draws[0], gaussian(4, 2).reshape(8, 3))  # files name samples
-    assert [np.array_equal(draws[1], each) for each in draws[2:]] == [True, True, False]
+    assert [np.array_equal(draws[0], each) for each in draws[1:]] == [True, True, False]
 
 
 # What never occurs ------------------------------------------------------------------------------
 
 
-def prompts(rng, n_prompts=400, n_dims=3):
-    """In-context regression: the last token asks, and its label is 0."""
-    X = rng.standard_normal((n_prompts, 6, n_dims + 1))
-    X[..., -1] = np.einsum("pnd,pd->pn", X[..., :-1], rng.standard_normal((n_prompts, n_dims)))
-    X[:, -1, -1] = 0.0
-    return X
-
-
 def test_features_that_never_occur_are_left_out_and_the_rest_is_decided():
+    """In-context regression: the last token asks, and its label is 0."""
     rng = np.random.default_rng(8)
-    X = prompts(rng)
+    X, others = np.split(rng.standard_normal((420, 6, 4)), [400])
+    X[:, -1, -1] = others[:, -1, -1] = 0.0
     found = pa.certify(X)
     structure = found.structure
     assert (found.verdict, structure.rest) == ("not_identifiable", "identifiable")
@@ -419,9 +364,7 @@ def test_features_that_never_occur_are_left_out_and_the_rest_is_decided():
     assert found.rank == 30
     assert sorted(set(found.direction)) == [0, 1]
     assert found.witness().training_disagreement == 0.0
-    assert pa.verify(found, X)
     # On prompts all is determined; on anything that breaks the rule it is not.
-    others = prompts(rng, 20)
     assert pa.certify(X, domain=pa.domains.Finite(others)).identifiable
     others[3, -1, -1] = 1.0
     outside = pa.certify(X, domain=pa.domains.Finite(others))
@@ -433,22 +376,15 @@ def test_features_that_never_occur_are_left_out_and_the_rest_is_decided():
 
 
 def test_multiples_of_features_are_found_exactly():
-    X = np.random.default_rng(10).standard_normal((300, 4, 3))
+    X = gaussian(300)
     X[..., 2] = -4.0 * X[..., 1]
     found = pa.certify(X)
     assert (found.verdict, found.structure.n_multiples) == ("not_identifiable", 12)
     assert found.structure.rest == "identifiable"
     assert np.count_nonzero(found.direction) == 2
     assert not np.any(oracle.design(X, {}) @ np.array(found.direction, dtype=float))
-    assert pa.verify(found, X)
     X[0, 0, 2] = np.nextafter(X[0, 0, 2], 9.0)  # nearly a multiple is none
     assert pa.certify(X).structure is None or pa.certify(X).structure.n_multiples < 12
-
-
-def test_distances_that_no_sequence_has_never_occur():
-    for n_tokens, n_zero in ((2, 12), (3, 6), (4, 0)):
-        found = pa.certify(gaussian(200, n_tokens, 2), form=pa.Form(lags=3))
-        assert (0 if found.structure is None else found.structure.n_zero) == n_zero
 
 
 def test_one_row_of_many_is_seen():
@@ -476,8 +412,7 @@ def test_smallest_eigenvalues_of_the_paper(unitary, expected):
 
 ONES = np.ones((3, 2, 2))
 MISUSE = [
-    ({}, "sequences X"), ({"X": ONES * np.nan}, "X"), ({"X": ONES, "method": "guess"}, "method"),
-    ({"X": ONES, "statistics": pa.Moments(2)}, "statistics"),
+    ({}, "sequences X"), ({"X": ONES, "statistics": pa.Moments(2)}, "statistics"),
     ({"statistics": pa.Moments(2).update(ONES), "method": "exact"}, "sequences X"),
     ({"statistics": pa.Moments(2).update(ONES), "domain": pa.domains.Finite(ONES)}, "sequences"),
     ({"X": np.ones((1, 30_000, 35)), "mode": "causal", "method": "float"}, "GB"),
@@ -498,4 +433,4 @@ def test_misuse_is_refused_by_name():
     with pytest.raises(InvalidType, match="draw"):
         pa.domains.Sampled(3)
     with pytest.raises(InvalidInput, match="n_samples"):
-        pa.domains.Sampled(lambda rng: rng.random((1, 1)), n_samples=0)
+        pa.domains.Sampled(gaussian, n_samples=0)
