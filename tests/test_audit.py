@@ -13,16 +13,13 @@ from oracle import EPS, MODES
 from polyattn.errors import InvalidInput, InvalidType
 
 
-def task(mode="causal", n_sequences=120, bias=False, seed=0, noise=0.1):
+def task(mode="causal", n_sequences=120, bias=False, seed=0):
     """Sequences (N, 5, 3), noisy targets of a planted layer, and the layer."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_sequences, 5, 3))
-    attn, value = (
-        rng.standard_normal((2, 3 + bias, 3 + bias)),
-        rng.standard_normal((2, 3 + bias, 2)),
-    )
-    layer = pa.LinearAttention(attn, value, mode, bias)
-    return X, layer(X) + noise * rng.standard_normal(np.shape(layer(X))), layer
+    attn = rng.standard_normal((2, 3 + bias, 3 + bias))
+    layer = pa.LinearAttention(attn, rng.standard_normal((2, 3 + bias, 2)), mode, bias)
+    return X, layer(X) + 0.1 * rng.standard_normal(np.shape(layer(X))), layer
 
 
 def agree(one, other, rel=1e-7):
@@ -113,39 +110,24 @@ def test_what_the_gap_implies_holds(mode):
 # ------------------------------------------------------------------ outcomes
 
 
-def one_long_sequence(factor):
-    """Noisy data in which the tokens of one sequence, and its target, are far larger."""
-    rng = np.random.default_rng(7)
-    layer, X = (
-        pa.data.random_layer(3, mode="last", random_state=1),
-        rng.standard_normal((200, 5, 3)),
-    )
-    X[0] *= factor
-    noise = rng.standard_normal((200, 3))
-    noise[0] = 0.0
-    return X, layer(X) + noise, layer
-
-
 def test_outcomes_are_what_was_found():
-    X, Y, layer = one_long_sequence(1.0)
-    large, far, _ = one_long_sequence(1e6)
-    near = np.where(np.arange(200)[:, None] > 0, far, 1.0)
-    best, planted = pa.fit(X, Y).layer, type("Liar", (pa.LinearAttention,), {})
-    planted.__call__ = lambda _, tokens: best(tokens)
+    """What is undecided or inconsistent: in test_regressions.py, too."""
+    X, Y, layer = task("last")
+    large = X * np.where(np.arange(120) > 0, 1.0, 1e6)[:, None, None]
+    near = layer(large) + 1.0
+    near[0] = 1.0
     for name, each, tokens, targets, outcome in (
         ("an exact layer", layer, X, layer(X), "optimal"),
         ("an exact layer on unlike sizes", layer, large, layer(large), "optimal"),
-        ("rounding that hides the risk", layer, large, far, "undecided"),
         ("directions too small to be solved for", pa.fit(large, near), large, near, "undecided"),
         ("no linear attention", lambda _: Y, X, Y, "better"),
         ("zeros", layer, 0 * X, Y, "optimal"),
-        ("outputs of other coefficients", planted(layer.attn, layer.value), X, Y, "inconsistent"),
-        ("outputs of its coefficients", planted(best.attn, best.value), X, Y, "optimal"),
+        ("a layer beside noise", layer, X, Y, "improvable"),
     ):
         found = pa.audit(each, tokens, targets)
         assert found.outcome.name == outcome, (name, found.sentence)
         assert found.outcome.ok == (outcome in {"optimal", "better"})
-        assert found.consistent == (outcome != "inconsistent")
+        assert found.consistent
         if outcome == "better":
             assert (found.risk, found.implied, found.gap) == (0.0, None, -found.optimal_risk)
         if name == "zeros":
@@ -153,46 +135,21 @@ def test_outcomes_are_what_was_found():
             assert found.relative_output_distance is None
 
 
-def test_awkward_data_raise_no_false_alarm():
-    """Coordinates of different units, nearly dependent ones, weights, all levels of noise."""
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        mode, bias, noise = MODES[seed % 3], seed % 5 > 2, (0.0, 1e-12, 1e-6, 0.1)[seed % 4]
-        X = rng.standard_normal((rng.integers(5, 60), 4, 3)) * 10.0 ** rng.uniform(-3, 3, 3)
-        if seed % 2:
-            X[..., 2] = X[..., 0] + 10.0 ** rng.uniform(-6, 0) * X[..., 2]
-        layer = task(mode, 1, bias, seed)[2]
-        Y = np.asarray(layer(X))
-        Y = Y + noise * np.std(Y) * rng.standard_normal(Y.shape)
-        weights = rng.uniform(size=len(X)) if seed % 3 else None
-        for audited in (layer, pa.fit(X, Y, mode, bias=bias, sample_weight=weights)):
-            found = pa.audit(audited, X, Y, sample_weight=weights)
-            assert found.gap >= 0.0
-            assert found.consistent
-
-
-def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain():
-    rng, X = np.random.default_rng(0), task("last", 10)[0]
-    layer, wide = pa.data.random_layer(3, 2, mode="last"), rng.standard_normal((60, 4, 64))
-    of_wide = pa.data.random_layer(64, 1, mode="last")
-    for each, tokens, Y, weights in (
-        (layer, X, X[:, 0, :2], None), (layer, X, X[:, 0, :2], np.ones(10)),
-        (of_wide, wide, wide[:, 0, :1], None),
-    ):  # fmt: skip
-        found = pa.audit(each, tokens, Y, sample_weight=weights)
-        assert found.certificate.verdict == "not_identifiable"
-        assert found.implied.distance == np.inf
-        assert np.all(np.isinf(found.implied.bound(tokens)))
-        assert found.optimal_risk <= found.rounding
+@pytest.mark.parametrize("weights", [None, np.ones(200)], ids=["plain", "weighted"])
+def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain(weights):
+    rng, layer = np.random.default_rng(0), pa.data.random_layer(3, 2, mode="last")
     X, Y = rng.choice([-1.0, 1.0], size=(200, 4, 3)), rng.standard_normal((200, 2))
+    few = np.where(np.arange(200) < 10, 1.0, 0.0)
+    found = pa.audit(layer, X, Y, sample_weight=few)
+    assert found.certificate.verdict == "not_identifiable"
+    assert np.all(np.isinf([found.implied.distance, *found.implied.bound(X)]))
+    found = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
+    # Coefficients that Boolean tokens do not show are not bounded.
+    assert (found.certificate.verdict, found.implied.distance) == ("identifiable", np.inf)
     away = np.linalg.norm(layer(X) - pa.fit(X, Y).predict(X), axis=-1)
-    for weights in (None, np.ones(200)):
-        found = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
-        # Coefficients that Boolean tokens do not show are not bounded.
-        assert (found.certificate.verdict, found.implied.distance) == ("identifiable", np.inf)
-        assert np.all(away <= 0.5 * found.implied.bound(X))
-        with pytest.raises(InvalidInput, match="boolean"):
-            pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
+    assert np.all(away <= 0.5 * found.implied.bound(X))
+    with pytest.raises(InvalidInput, match="boolean"):
+        pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
 
 
 # ------------------------------------------------------------------ what moves answers, and how
@@ -252,9 +209,8 @@ def test_all_ways_to_give_a_layer_and_data_are_one(mode):
     assert (wrapped.training, wrapped.dropout.training, wrapped.inner.training) == (1, 1, 0)
     X = [x[:n] for x, n in zip(X, rng.integers(2, 6, 50), strict=True)]
     Y = Y if mode == "last" else [y[: len(x)] for x, y in zip(X, Y, strict=True)]
-    found = pa.audit(layer, X, Y)
-    agree(pa.audit(layer, pa.SequenceBatch.from_sequences(X), Y), found)
-    assert pa.audit(wrapped, X, Y, mode=mode).risk == pytest.approx(found.risk, rel=1e-9)
+    risk = pa.audit(layer, X, Y).risk
+    assert pa.audit(wrapped, X, Y, mode=mode).risk == pytest.approx(risk, rel=1e-9)
     # -128 of int8 has no magnitude of its own type, and rounding is relative to magnitudes.
     small = rng.choice([-128, 3, 7], size=(60, 4, 3)).astype(np.int8)
     one, other = (pa.audit(layer, tokens, layer(small)) for tokens in (small, small.astype(float)))
@@ -262,13 +218,12 @@ def test_all_ways_to_give_a_layer_and_data_are_one(mode):
 
 
 def test_functions_see_arrays_or_lists_and_contexts_and_softmax_layers_say_what_they_are():
-    seen, rng = [], np.random.default_rng(21)
+    seen, (X, Z) = [], np.random.default_rng(21).standard_normal((2, 100, 4, 3))
 
     def zero(part, context=None):
         seen.append((type(part), type(context)))
         return np.zeros((len(part), 2))
 
-    X, Z = rng.standard_normal((2, 100, 4, 3))
     pa.audit(zero, [x[: 1 + i % 4] for i, x in enumerate(X)], X[:, 0, :2])
     pa.audit(zero, X, X[:, 0, :2], context=[z[: 1 + i % 4] for i, z in enumerate(Z)])
     assert seen == [(list, type(None)), (np.ndarray, list)]
@@ -278,9 +233,6 @@ def test_functions_see_arrays_or_lists_and_contexts_and_softmax_layers_say_what_
     soft = pa.data.random_softmax_layer(3, n_heads=2, mode="full", random_state=0)
     found = pa.audit(soft, X, np.asarray(soft(X)))
     assert (found.risk, found.outcome.name, found.certificate.mode) == (0.0, "better", "full")
-    ids = pa.SequenceBatch.from_ids(rng.integers(4, size=(80, 5)), 4)
-    one_hot = pa.fit(ids, Y[:80])
-    assert pa.audit(one_hot, ids, Y[:80]).outcome.name == "optimal"
 
 
 X, Y, LAYER = task("causal")
@@ -290,22 +242,18 @@ MISUSES = [
     ({"X": X[..., :2]}, "3 coordinates"), ({"Y": Y[..., :1]}, "2 outputs"),
     ({"Y": Y[:, 0]}, "Y"), ({"layer": LAST[2]}, "target"), ({"Y": Y * np.nan}, "NaN"),
     ({"mode": "last"}, "mode"), ({"bias": True}, "bias"), ({"form": pa.Form()}, "form"),
-    ({"layer": LAYER.__call__, "mode": "first"}, "mode"), ({"domain": "complex"}, "domain"),
     ({"sample_weight": np.zeros(120)}, "sample_weight"), ({"sample_weight": [1.0]}, "weight"),
-    ({"X_test": X}, "X_test"), ({"layer": 3}, "layer.*int"), ({"layer": CLASSES}, "classifier"),
-    ({"layer": pa.fit(X, Y[:, 0, 0] > 0, loss="logistic", ridge=1.0)}, "log-loss"),
+    ({"X_test": X}, "X_test"), ({"layer": CLASSES}, "classifier"),
+    ({"layer": pa.LinearAttentionRegressor()}, "fit"),
     ({"layer": lambda _: np.zeros((7, 2)), **OTHER}, "outputs of the layer.*7"),
     ({"layer": lambda _: np.zeros((120, 3)), **OTHER}, "outputs of the layer.*3"),
     ({"layer": lambda _: np.full((120, 2), np.nan), **OTHER}, "outputs of the layer.*NaN"),
     ({"layer": torch.nn.LSTM(3, 2, batch_first=True), **OTHER}, "tensor.*tuple"),
     ({"layer": torch.nn.Flatten(0, 1), **OTHER}, r"tensor.*\(600, 3\)"),
-    ({"layer": torch.nn.Flatten(), "context": X, "mode": "causal"}, "context"),
 ]  # fmt: skip
 
 
 def test_misuse_is_named():
     for change, words in MISUSES:
-        with pytest.raises((InvalidInput, InvalidType), match=words):
+        with pytest.raises((InvalidInput, InvalidType, NotFittedError), match=words):
             pa.audit(**{"layer": LAYER, "X": X, "Y": Y} | change)
-    with pytest.raises(NotFittedError):
-        pa.audit(pa.LinearAttentionRegressor(), X, Y)

@@ -115,8 +115,7 @@ def test_shares_are_those_of_features_written_out(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_planted_heads_are_of_the_order_that_was_planted(mode):
-    X = sequences()
-    soft = layer(0.02 * some(3, 3), mode)
+    X, soft = sequences(), layer(0.02 * some(3, 3), mode)
     found = pa.audit(soft, X)
     token, mean, linear, second = found.shares[0]
     assert (found.outcome.name, token < 0.6) == ("linear", True)
@@ -134,8 +133,6 @@ def test_planted_heads_are_of_the_order_that_was_planted(mode):
     own = pa.audit(layer(2e4 * np.eye(6), mode), alone)
     assert own.level(0) == "token"
     np.testing.assert_allclose(own.shares[0, 0], 1.0, atol=1e-4)
-    single = pa.audit(layer(some(2, 3, 3), mode), sequences(40, 1))
-    np.testing.assert_allclose(single.shares, 1.0, atol=1e-6)
 
 
 def test_sharp_heads_heads_of_keys_and_constant_heads():
@@ -148,11 +145,11 @@ def test_sharp_heads_heads_of_keys_and_constant_heads():
     keys = pa.audit(layer(attn, bias=True), sequences(300, 6, 3) + 1.0)
     assert keys.level(0) in {"mean", "linear"}
     assert keys.shares[0, 3] > max(keys.shares[0, 1], 0.95)
+    # Outputs that are zero, and those of tokens that do not differ, are explained.
     value = np.stack([np.zeros((3, 2)), some(3, 2)])
     silent = pa.audit(pa.SoftmaxAttention(some(2, 3, 3), value), sequences(40))
     np.testing.assert_array_equal(silent.shares[0], 1.0)
     np.testing.assert_allclose(silent.sizes, [0.0, 1.0])
-    # Tokens that do not differ, of different lengths: copies leave nothing to measure on.
     same = [np.full((4 + i % 3, 3), 1e8 / 3) for i in range(9)]
     np.testing.assert_array_equal(pa.audit(layer(some(3, 3)), same).shares, 1.0)
 
@@ -164,10 +161,8 @@ def test_some_heads_are_linear_and_few_sequences_decide_nothing():
     assert found.explains("linear").tolist() == [True, True, False]
     assert found.explains("token").tolist() == [False, False, False]
     assert [found.level(h) for h in range(3)] == ["mean", "mean", None]
-    first, rest = found.sentences(0)
-    assert " 0 (" in first
-    assert " 1 (" in first
-    assert f" 2 ({100 * found.shares[2, 3]:.0f} %)" in rest
+    # The splits are those of the random state.
+    assert not np.array_equal(pa.audit(soft, sequences(), random_state=1).shares, found.shares)
     few = pa.audit(layer(3.0 * some(4, 4, seed=8), n_outputs=1), sequences(8, 2, 4))
     assert few.training_shares[0, 2] > 0.99
     assert (few.outcome.name, few.outcome.ok) == ("undecided", False)
@@ -177,7 +172,7 @@ def test_some_heads_are_linear_and_few_sequences_decide_nothing():
 
 
 def test_orders_are_nested_and_the_whole_layer_is_the_sum_of_its_heads():
-    for mode, n_sequences in (("full", 6), ("causal", 40), ("last", 200), ("last", 8)):
+    for mode, n_sequences in (("full", 6), ("causal", 40), ("last", 8)):
         soft = layer(some(3, 4, 4) * [[[0.3]], [[1.0]], [[4.0]]], mode)
         found = pa.audit(soft, sequences(n_sequences, 6, 4))
         assert np.all(np.diff(found.training_shares, axis=1) > -1e-6)
@@ -230,53 +225,46 @@ def test_many_positions_of_causal_layers_are_thinned_evenly():
 
 def test_units_turns_order_and_what_softmax_does_not_see_do_not_matter():
     soft, X = layer(some(2, 3, 3, seed=6) * [[[0.5]], [[2.0]]]), sequences()
-    known = pa.audit(soft, X)
-    attn, value = soft.attn, soft.value
-    units = np.array([1e-6, 1.0, 7e5])
+    attn, value, others = soft.attn, soft.value, sequences(50, seed=7)
+    units, order = np.array([1e-6, 1.0, 7e5]), np.random.default_rng(0).permutation(50)
     turn, of_outputs = (np.linalg.qr(some(n, n))[0] for n in (3, 2))
-    shifted = np.full((2, 4, 4), 5.0)
-    shifted[:, 3], shifted[:, :3, :3] = 0.0, attn
+    shifted = np.pad(attn, ((0, 0), (0, 1), (0, 1)))
+    shifted[:, :3, 3] = 5.0
     constant = np.concatenate([value, np.ones((2, 1, 2))], axis=1)
-    changed = {
-        "units": (attn / units[:, None] / units, 1e-3 * value / units[:, None], X * units),
-        "turns": (turn.T @ attn @ turn, turn.T @ value @ of_outputs, X @ turn),
-        "shifted logits": (shifted, constant, X),
-        "float32": (attn, value, X.astype(np.float32)),
-    }
-    for name, (A, V, tokens) in changed.items():
-        found = pa.audit(pa.SoftmaxAttention(A, V, bias=name == "shifted logits"), tokens)
-        tolerance = 1e-4 if name == "float32" else 1e-6
+    scaled = pa.SoftmaxAttention(attn / units[:, None] / units, 1e-3 * value / units[:, None])
+    turned = pa.SoftmaxAttention(turn.T @ attn @ turn, turn.T @ value @ of_outputs)
+    known = pa.audit(soft, X, X_test=others)
+    for name, given, train, test in (
+        ("units", scaled, X * units, others * units),
+        ("turns", turned, X @ turn, others @ turn),
+        ("shifted logits", pa.SoftmaxAttention(shifted, constant, bias=True), X, others),
+        ("order", soft, X[::-1, ::-1], others[order, ::-1]),
+        ("projections", pa.interop.to_projections(soft), list(X), others),
+        ("module", pa.interop.to_torch(soft), X, others),
+    ):
+        found = pa.audit(given, train, X_test=test)
         for figure in ("shares", "layer_shares", "errors", "sizes"):
             wanted = getattr(known, figure)
-            np.testing.assert_allclose(getattr(found, figure), wanted, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(getattr(found, figure), wanted, atol=1e-6, err_msg=name)
         np.testing.assert_allclose(found.logit_sizes, known.logit_sizes, rtol=1e-4)
-    X.setflags(write=False)
-    for given in (list(X), pa.interop.to_projections(soft), pa.interop.to_torch(soft)):
-        again = pa.audit(soft, given) if isinstance(given, list) else pa.audit(given, X)
-        np.testing.assert_allclose(again.shares, known.shares, atol=1e-7)
-    others, order = sequences(50, seed=7), np.random.default_rng(0).permutation(50)
-    one = pa.audit(soft, X, X_test=others)
-    other = pa.audit(soft, X[::-1, ::-1], X_test=others[order, ::-1])
-    np.testing.assert_allclose(other.shares, one.shares, atol=1e-7)
-    np.testing.assert_allclose(other.errors, one.errors, atol=1e-7)
 
 
 def test_rotary_heads_are_seen_by_turned_queries_and_keys():
+    """Planes that are not turned change nothing; small turned logits are linear attention."""
     query, key = some(2, 2, 3, 4)
     value, lengths = some(2, 3, 2), [x[: 2 + i % 4] for i, x in enumerate(sequences(80))]
-    for mode in MODES:  # planes that are not turned change nothing
+    for mode in MODES:
         still = pa.SoftmaxAttention((query, key), value, mode, rotary=[0.0, 0.0])
         plain = pa.SoftmaxAttention(query @ key.swapaxes(1, 2), value, mode)
         known, found = pa.audit(plain, lengths), pa.audit(still, lengths)
         np.testing.assert_allclose(found.shares, known.shares, atol=1e-6)
         np.testing.assert_allclose(found.logit_sizes, known.logit_sizes, rtol=1e-9)
-    # Small turned logits are linear attention; mean values do not explain what offsets decide.
     query, key = some(2, 1, 3, 4)
     query[:, -1] = key[:, -1] = [1.0, 0.0, 0.0, 0.0]  # of the constant: logits by offset
     value = np.vstack([some(2, 2), np.zeros((1, 2))])[None]
     soft = pa.SoftmaxAttention((0.3 * query, key), value, bias=True, rotary=[0.7, 0.1])
     mean, linear = pa.audit(soft, 0.3 * sequences(300, 8, 2)).shares[0, 1:3]
-    assert mean < 0.97
+    assert mean < 0.97  # offsets decide
     assert linear > 0.985
 
 
@@ -293,25 +281,7 @@ def test_several_layers_are_each_layer_by_itself():
         np.testing.assert_array_equal(getattr(both, name), wanted)
     assert (both.n_layers, both.n_heads, both.modes) == (2, 3, ("full", "causal"))
     assert (both.head_layers.tolist(), both.heads_of(0).tolist()) == ([0, 0, 1], [0, 1])
-    assert both.name_of(2) != both.name_of(0)
-    assert "0" in both.name_of(2)
-    assert "1" in both.name_of(2)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_shares_are_measured_on_no_copy_of_what_was_fitted(mode):
-    soft = pa.data.random_softmax_layer(4, n_heads=2, mode=mode, random_state=0)
-    X = np.repeat(sequences(16, 6, 4), 6, axis=0)[np.random.default_rng(0).permutation(96)]
-    found, fresh = pa.audit(soft, X), sequences(20, 6, 4, seed=7)
-    true = pa.audit(soft, X, X_test=sequences(300, 6, 4, seed=6))
-    assert np.all(found.shares[:, 2] < true.shares[:, 2] + 4 * found.errors[:, 2] + 0.2)
-    assert (found.n_training[0], found.n_held_out[0]) == (12 * 6, 4 * 6)
-    # Copies are one draw: they make no error bar smaller.
-    once, often = (pa.audit(soft, X, X_test=np.tile(fresh, (n, 1, 1))) for n in (1, 4))
-    np.testing.assert_allclose(often.errors, once.errors, rtol=1e-9)
-    again = pa.audit(soft, X, random_state=0)
-    np.testing.assert_array_equal(again.shares, found.shares)
-    assert not np.array_equal(pa.audit(soft, X, random_state=1).shares, found.shares)
+    assert len({both.name_of(h) for h in range(3)}) == 3
 
 
 SOFT, X = layer(np.eye(3)), sequences(9)
@@ -319,9 +289,9 @@ MISUSES = [
     ({"layer": pa.LinearAttention(np.eye(3), np.eye(3))}, "Softmax"), ({"layer": []}, "empty"),
     ({"layer": lambda X: X}, "layer.*function"), ({"layer": [SOFT]}, "X must be a list of 1"),
     ({"layer": [SOFT], "X": [X, X]}, "got 2"), ({"X": X[:1]}, "X"), ({"X": X * np.nan}, "NaN"),
-    ({"X": X[:1].repeat(5, axis=0)}, "copies"), ({"X": X[..., :2]}, "3 coordinates"),
-    ({"X_test": X[..., :2]}, "X_test"), ({"mode": "full"}, "mode"), ({"bias": True}, "bias"),
-    ({"domain": "boolean"}, "domain"), ({"sample_weight": np.ones(9)}, "sample_weight"),
+    ({"X": X[..., :2]}, "3 coordinates"), ({"X_test": X[..., :2]}, "X_test"),
+    ({"mode": "full"}, "mode"), ({"bias": True}, "bias"), ({"domain": "boolean"}, "domain"),
+    ({"sample_weight": np.ones(9)}, "sample_weight"),
 ]  # fmt: skip
 
 
