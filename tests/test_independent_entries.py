@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 import oracle
 import polyattn as pa
 from polyattn.certify import independent_entries
-from polyattn.errors import InvalidInput, OutOfRange
+from polyattn.errors import InvalidInput
 
 HALF = Fraction(1, 2)
 # Values of an entry with their probabilities; the first three have no odd moments.
@@ -43,13 +43,8 @@ def enumerated(name, d, n, mode="last"):
     )
     places = np.array(list(product(range(len(values)), repeat=n * d)))
     X, weights = values[places].reshape(-1, n, d), np.prod(chances[places], axis=1)
-    j, k = np.triu_indices(d)
-    rows = []
-    for t in oracle.predicted(n, mode):
-        seen = X[:, oracle.attended(t, n, {"mode": mode})]
-        sums = np.einsum("stj,stk->sjk", seen, seen)[:, j, k]
-        rows.append((sums[:, :, None] * X[:, t][:, None]).reshape(len(X), -1))
-    return np.tile(weights, len(rows)) / len(rows), np.concatenate(rows)
+    psi = oracle.plain_design(X, mode)
+    return np.repeat(weights, len(psi) // len(X)) / (len(psi) // len(X)), psi
 
 
 def population(name, d, n, mode="last"):
@@ -79,17 +74,15 @@ def test_the_second_moment_is_that_of_the_enumerated_population(name, mode):
 
 
 def test_named_moments_are_those_of_their_distribution():
-    """By quadrature: Gauss's rules with five nodes are exact for features squared."""
-    for name, rule in (("gaussian", np.polynomial.hermite_e.hermegauss),
-                       ("uniform", np.polynomial.legendre.leggauss)):  # fmt: skip
-        nodes, weights = rule(5)
-        X = np.array(list(product(nodes, repeat=4))).reshape(-1, 2, 2)
-        chances = np.prod(list(product(weights / weights.sum(), repeat=4)), axis=1)
-        psi = oracle.design(X, {})
-        expected = np.linalg.eigvalsh((psi * chances[:, None]).T @ psi)
-        found = independent_entries(2, 2, name)
-        assert found.lambda_min == pytest.approx(expected[0], rel=1e-12)
-        assert found.lambda_max == pytest.approx(expected[-1], rel=1e-12)
+    """One for each pair of numbers, and of ones, and integrals of powers from -1 to 1."""
+    for name, moments in (
+        ("gaussian", (1, 3, 15, 105, 945, 10395)),
+        ("uniform", [Fraction(1, 2 * k + 1) for k in range(1, 7)]),
+        ("boolean", (1,) * 6),
+    ):
+        found, same = (independent_entries(3, 2, each) for each in (name, moments))
+        assert found.spectrum == same.spectrum
+        assert not found.identifiable or found.n_samples() == same.n_samples()
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 10**6])
@@ -110,41 +103,38 @@ def test_the_eigenvalues_that_have_a_formula(n):
         assert sum(v * k for v, k in values.items()) == pytest.approx(trace, rel=1e-12)
 
 
-def test_one_token_is_the_counterexample_to_the_lemma():
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+def test_one_token_is_the_counterexample_to_the_lemma(d):
     """m_2 > 0 and m_4 > m_2^2, and yet minimisers of the population differ."""
-    found = independent_entries(3, 1, "gaussian")
-    assert (found.identifiable, found.rank, found.n_features) == (False, 10, 18)
-    certificate = pa.certify(np.random.default_rng(0).standard_normal((400, 1, 3)))
-    assert (certificate.verdict, certificate.rank) == ("not_identifiable", 10)
-    assert len(certificate.witness().input) == 2  # two tokens tell the two layers apart
-    for d in (1, 2, 3, 6):
-        assert independent_entries(d, 1, "uniform").rank == comb(d + 2, 3)
-        assert independent_entries(d, 2, "uniform").identifiable
-        signs = independent_entries(d, 3, "boolean")  # m_4 > m_2^2 is needed
-        assert (signs.identifiable, signs.rank) == (d == 1, d + d * comb(d, 2))
-    with pytest.raises(InvalidInput, match="enough"):
-        signs.n_samples()
+    found = independent_entries(d, 1, "gaussian")
+    assert (found.identifiable, found.rank) == (d == 1, comb(d + 2, 3))
+    certificate = pa.certify(np.random.default_rng(0).standard_normal((400, 1, d)))
+    assert (certificate.identifiable, certificate.rank) == (d == 1, comb(d + 2, 3))
+    assert independent_entries(d, 2, "gaussian").identifiable
+    signs = independent_entries(d, 3, "boolean")  # m_4 > m_2^2 is needed
+    assert (signs.identifiable, signs.rank) == (d == 1, d + d * comb(d, 2))
+    if d > 1:
+        assert len(certificate.witness().input) == 2  # two tokens tell the two layers apart
+        with pytest.raises(InvalidInput, match="enough"):
+            signs.n_samples()
 
 
 def test_eigenvalues_scale_with_the_sixth_power_and_keep_their_digits():
-    usual, c = independent_entries(3, 4, "gaussian"), Fraction(1, 1000)
-    moments = enumerate((1, 3, 15, 105, 945, 10395), 1)
-    other = independent_entries(3, 4, [m * c ** (2 * k) for k, m in moments])
+    usual, c = independent_entries(3, 4, (1, 3, 15)), Fraction(1, 1000)
+    other = independent_entries(3, 4, (c**2, 3 * c**4, 15 * c**6))
     assert other.lambda_min == pytest.approx(usual.lambda_min * float(c) ** 6)
-    assert other.n_samples() == usual.n_samples()
     # Nearly of one magnitude: lambda_min is proportional to the excess of m_4 over m_2^2.
     ratios = [
         independent_entries(4, 10**9, (1, 1 + e, 2 * (1 + e) ** 2)).lambda_min / float(e)
         for e in (Fraction(1, 10**12), Fraction(1, 10**30))
     ]
-    assert ratios[0] > 0
-    assert ratios[0] == pytest.approx(ratios[1], rel=1e-6)
+    assert 0 < ratios[0] == pytest.approx(ratios[1], rel=1e-6)
 
 
 # How many sequences -----------------------------------------------------------------------------
 
 
-def leverages(name, d, n, mode):
+def leverages(name, d, n, mode="last"):
     """Chances, features, Lambda, and psi^T Lambda^-1 psi of every row."""
     weights, psi = enumerated(name, d, n, mode)
     second = (psi * weights[:, None]).T @ psi
@@ -155,14 +145,12 @@ def leverages(name, d, n, mode):
 @pytest.mark.parametrize("name", ["three", "four"])
 def test_the_number_of_sequences_is_that_of_the_leverage_moment(name, mode):
     """8 K log(p / delta), K the largest E (v psi)^2 l / E (v psi)^2, by enumeration."""
-    for d, n in ((1, 1), (1, 3), (2, 2), (3, 2)):
-        if (name, d) == ("four", 3) or (mode == "causal" and n == 1):
-            continue
+    for d, n in ((1, 3), (2, 2), (3, 2)):
         weights, psi, second, leverage = leverages(name, d, n, mode)
         fourth = (psi * (weights * leverage)[:, None]).T @ psi
         K = eigh(fourth, second, eigvals_only=True)[-1]
-        found = found_for(name, d, n, mode, most=12)
         expected = max(8 * K * log(psi.shape[1] / 0.1), psi.shape[1])
+        found = found_for(name, d, n, mode, most=12)
         assert found.n_samples(confidence=0.9) == pytest.approx(expected, abs=1)
 
 
@@ -183,18 +171,17 @@ def test_bounded_entries_need_no_twelfth_moment():
     bounded = independent_entries(1, 3, (1, 3, 10)).n_samples(0.9, largest_entry=2)
     assert bounded == pytest.approx(expected, abs=1)
     for name, d, b in (("four", 2, 2), ("lopsided", 2, 4), ("three", 3, 1)):
-        _, psi, second, leverage = leverages(name, d, 2, "last")
+        _, psi, second, leverage = leverages(name, d, 2)
         factor = log(psi.shape[1] / 0.1) / (0.5 - 0.5 * log(2))
         said = found_for(name, d, 2).n_samples(0.9, largest_entry=b) / factor
         least = np.linalg.eigvalsh(second)[0]
         assert leverage.max() <= said <= 4 * b**6 * psi.shape[1] / least * (1 + 1e-6) + 1
-    short, known = independent_entries(3, 4, (1, 3, 15)), independent_entries(3, 4, "uniform")
+    known = independent_entries(3, 4, "uniform")
     assert known.n_samples(largest_entry=1) == known.n_samples()  # the bound knows less
-    for found in (short, found_for("lopsided", 3, 2, most=12)):  # odd moments are not taken for 0
+    # Without the bound moments are needed, and odd ones are not taken for zero.
+    for found in (independent_entries(3, 4, (1, 3, 15)), found_for("lopsided", 3, 2, most=12)):
         with pytest.raises(InvalidInput, match="largest_entry"):
             found.n_samples()
-    rare = [Fraction(10) ** (60 * k) for k in range(6)]  # not zero once in 10^60
-    assert independent_entries(2, 2, rare).n_samples() > 10**60
 
 
 @pytest.mark.slow
@@ -221,14 +208,9 @@ def test_misuse_is_named():
         ({"moments": (1, 3, 8)}, "distribution"), ({"moments": (1, 1, 2)}, "magnitude"),
         ({"moments": (1, 3, 15), "odd_moments": (2, 0, 0)}, "distribution"),
         ({"moments": (1, 1 + 1e-16 + 2.0**-52, 1.1)}, "fractions"),
-        ({"moments": (1e-120, 3e-240, Fraction(15, 10**360))}, "float64"),
-    ):  # fmt: skip
-        with pytest.raises((InvalidInput, OutOfRange), match=words):
-            independent_entries(**{"n_dims": 2, "n_tokens": 2, "moments": "gaussian"} | options)
-    found = independent_entries(2, 2, (1, 3, 15))
-    for arguments, words in (
-        ({"confidence": 0.0}, "confidence"), ({"confidence": 1.0}, "confidence"),
-        ({"largest_entry": 1e200}, "float64"), ({"largest_entry": 0.7}, "largest_entry"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=words):
-            found.n_samples(**arguments)
+            independent_entries(**{"n_dims": 2, "n_tokens": 2, "moments": "gaussian"} | options)
+    for arguments in ({"confidence": 0.0}, {"confidence": 1.0}, {"largest_entry": 0.7}):
+        with pytest.raises(InvalidInput, match=next(iter(arguments))):
+            independent_entries(2, 2, (1, 3, 15)).n_samples(**arguments)

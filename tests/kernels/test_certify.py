@@ -4,6 +4,7 @@ These tests speak of inner modules because public calls reach a false proof only
 spoil factors and directions, and measure errors against rational arithmetic.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import gcd
@@ -23,7 +24,7 @@ from polyattn.certify.exact.modular import centre, inverse, multiply, primes
 from polyattn.certify.unseen import effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
 from polyattn.certify.verified import spectrum, triangular
-from polyattn.certify.verified.gram import Definite, gram_of
+from polyattn.certify.verified.gram import Definite, Gram, gram_of
 from polyattn.certify.verified.rounding import feature_depth, gamma, longest
 from polyattn.certify.verified.sizes import row_pieces
 from polyattn.form import Layout
@@ -106,6 +107,19 @@ def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
 
 
 # Floating point: bounds of rounding -------------------------------------------------------------
+
+
+def test_errors_of_many_operations():
+    """k u / (1 - k u), and nothing is known from k u = 1/2 on; factors err more than sums."""
+    for operations, error in ((2**51, 1 / 3), (2**50, 1 / 7), (2**52, np.inf)):
+        assert gamma(operations) == pytest.approx(error, rel=1e-15)
+    powers = np.array([1.0, 2.0, 0.5])
+    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
+    assert gram_proofs.prove_definite(gram) is not None
+    tiny = replace(gram, matrix=2.0**-970 * gram.matrix, magnitudes=2.0**-970 * powers)
+    assert gram_proofs.prove_definite(tiny) is None
+    more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
+    assert more == pytest.approx(2.0 * gamma(32 * 3 * 4 * 2 * 101) * 3.5, rel=1e-5)
 
 
 def test_what_rounding_may_have_added_is_taken_off():
