@@ -162,10 +162,8 @@ def test_figures_have_the_units_of_the_data(mode, tokens, targets, seed):
     scaled = pa.LinearAttention(layer.attn / unit**2, layer.value * of_y / unit, mode)
     one, other = pa.audit(layer, X, Y), pa.audit(scaled, unit * X, of_y * Y)
     assert one.outcome.name == other.outcome.name
-    for name, size in (
-        ("risk", of_y**2), ("optimal_risk", of_y**2), ("gap", of_y**2), ("rounding", of_y**2),
-        ("output_distance", of_y), ("distance", of_y / unit**3),
-    ):  # fmt: skip
+    sizes = dict.fromkeys(("risk", "optimal_risk", "gap", "rounding"), of_y**2)
+    for name, size in (sizes | {"output_distance": of_y, "distance": of_y / unit**3}).items():
         assert getattr(other, name) / size == pytest.approx(getattr(one, name), rel=1e-6), name
     # Of unlike units of coordinates the distance of outputs is what stays.
     units = np.array([1e3, 1.0, 1e-3])
@@ -240,10 +238,9 @@ LAST, OTHER = task("last"), {"X": task("last")[0], "Y": task("last")[1]}
 CLASSES = pa.LinearAttentionClassifier(ridge=1.0).fit(X, Y[:, 0, 0] > 0)
 MISUSES = [
     ({"X": X[..., :2]}, "3 coordinates"), ({"Y": Y[..., :1]}, "2 outputs"),
-    ({"Y": Y[:, 0]}, "Y"), ({"layer": LAST[2]}, "target"), ({"Y": Y * np.nan}, "NaN"),
+    ({"Y": Y[:, 0]}, "Y"), ({"layer": LAST[2]}, "target"), ({"X_test": X}, "X_test"),
     ({"mode": "last"}, "mode"), ({"bias": True}, "bias"), ({"form": pa.Form()}, "form"),
-    ({"sample_weight": np.zeros(120)}, "sample_weight"), ({"sample_weight": [1.0]}, "weight"),
-    ({"X_test": X}, "X_test"), ({"layer": CLASSES}, "classifier"),
+    ({"sample_weight": np.zeros(120)}, "sample_weight"), ({"layer": CLASSES}, "classifier"),
     ({"layer": pa.LinearAttentionRegressor()}, "fit"),
     ({"layer": lambda _: np.zeros((7, 2)), **OTHER}, "outputs of the layer.*7"),
     ({"layer": lambda _: np.zeros((120, 3)), **OTHER}, "outputs of the layer.*3"),

@@ -87,12 +87,6 @@ def test_a_bound_is_infinite_where_nothing_is_proved():
 # Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
 
 
-def followed(X, noise):
-    """||Pi zeta||^2: how much of the noise a fit follows."""
-    basis = np.linalg.qr(oracle.design(X, {}))[0]
-    return float(np.sum((basis.T @ noise) ** 2))
-
-
 def least_risk_said(found, X, risk, **noise):
     """The least risk that a bound took for granted: bound = 2 sqrt((risk - least) leverage)."""
     ratio = found.bound(X[0], risk, confidence=1 - DELTA, **noise) / found.bound(X[0], risk)
@@ -117,12 +111,12 @@ def test_bounded_noise_leaves_the_risk_that_is_said_with_the_confidence_that_is_
         X = rng.standard_normal((90, 3, 2))
         noise = rng.choice([-1, 1], (90, 2)) / np.sqrt(2) * (rng.random((90, 1)) < share)
         power = float(np.mean(np.sum(noise**2, axis=1)))
-        least = power - followed(X, noise) / len(X)  # exactly
-        missed += followed(X, noise) > np.log(1 / DELTA)
-        found, given_noise = pa.certify(X), {"noise_power": power, "noise_bound": 1.0}
-        failures += least < least_risk_said(found, X, 2.0, **given_noise) - 1e-9
-        useful = found.bound(X[0], 2.0, **given_noise) < found.bound(X[0], 2.0)
-        assert useful == (share == 1.0)
+        # ||Pi zeta||^2: how much of the noise a fit follows.
+        followed = np.sum((np.linalg.qr(oracle.design(X, {}))[0].T @ noise) ** 2)
+        missed += followed > np.log(1 / DELTA)
+        said = least_risk_said(pa.certify(X), X, 2.0, noise_power=power, noise_bound=1.0)
+        failures += power - followed / len(X) < said - 1e-9
+        assert (said > 1e-12) == (share == 1.0)
     assert failures <= DELTA * n_trials
     assert missed > DELTA * n_trials or share < 1.0
 
@@ -148,15 +142,11 @@ def test_misuse_of_bounds_is_refused_by_name():
     found, bounded = pa.certify(gaussian(4000)), {"noise_power": 0.5, "noise_bound": 1.0}
     for options, words in (
         ({"risk": -1.0}, "risk"), ({"optimal_risk": 2.0}, "optimal_risk"),
-        ({"X": gaussian(3, 3, 3)}, "2 coordinates"),
         ({"noise_power": 0.1}, "noise_bound"), ({"noise_bound": 1.0}, "noise_power"),
         (bounded | {"noise_power": 2.0}, "noise_power"),
-        (bounded | {"noise_bound": np.inf}, "noise_bound"),
-        (bounded | {"confidence": 1.0}, "confidence"),
         (bounded | {"optimal_risk": 0.1}, "optimal_risk"),
         (bounded | {"risk": 0.1, "noise_power": 0.99}, "noise"),
-        (bounded | {"noise": 1.0, "n_outputs": 1}, "noise"),
-        ({"noise": 1.0}, "n_outputs"), ({"noise": -1.0, "n_outputs": 1}, "noise"),
+        (bounded | {"noise": 1.0, "n_outputs": 1}, "noise"), ({"noise": 1.0}, "n_outputs"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=words):
             found.bound(**{"X": gaussian(3), "risk": 1.0} | options)
@@ -262,12 +252,12 @@ def test_identifiable_data_are_improved_by_the_best_candidate(seed):
 
 
 def test_misuse_of_next_data_is_refused_by_name():
-    found = pa.certify(np.ones((9, 2, 3)), domain="boolean")
-    finite = pa.certify(np.ones((9, 2, 3)), domain=pa.domains.Finite(np.eye(3)[None]))
+    ones = np.ones((9, 2, 3))
+    found, finite = (pa.certify(ones, domain=each) for each in ("boolean", pa.domains.Finite(ones)))
     for certificate, arguments, words in (
         (found, {"n_sequences": 0}, "n_sequences"), (finite, {}, "domain"),
-        (found, {"candidates": np.zeros((3, 2, 3))}, "domain"),
-        (found, {"candidates": np.ones((3, 2, 2))}, "3 coordinates"),
+        (found, {"candidates": 0 * ones}, "domain"),
+        (found, {"candidates": ones[..., :2]}, "3 coordinates"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=words):
             certificate.next_data(**arguments)

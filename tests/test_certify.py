@@ -69,7 +69,7 @@ def large_integers(rng, sizes, n_dims):
     if n_dims > 1 and rng.random() < 0.4:
         for x in X:
             x[:, -1] = x[:, 0] + (rng.random() < 0.1)
-    return [x.astype(np.uint64) for x in X] if rng.random() < 0.5 else X
+    return [x.astype(np.uint64) + np.uint64(2**63) for x in X] if rng.random() < 0.5 else X
 
 
 def misleading(rng, sizes, n_dims):
@@ -253,10 +253,8 @@ def test_units_change_the_spectrum_alone_and_order_changes_nothing(seed, power):
 def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
     found = pa.certify(1e60 * gaussian(90))
     assert (found.identifiable, found.lambda_min, found.lambda_max) == (True, None, None)
-    assert oracle.witness_fails(pa.certify(1e60 * flat()).witness(), flat(), {}) == []
     # Units hide lambda_min, and hide nothing else.
-    X, scale = gaussian(300, 6, 5, seed=7), np.array([1e3, 1e-3, 5e6, 1.0, 1e-5])
-    hidden = pa.certify(X * scale)
+    hidden = pa.certify(gaussian(300, 6, 5) * [1e3, 1e-3, 5e6, 1.0, 1e-5])
     assert (hidden.identifiable, hidden.lambda_min) == (True, None)
 
 
@@ -281,19 +279,19 @@ def test_sums_in_parts_prove_what_data_prove_and_never_more(seed, cut):
             assert found.identifiable or sigma[-1] < 1e-4 * sigma[0]
 
 
-def test_sums_say_no_where_rows_are_too_few_and_claim_nothing_of_deficient_ones():
-    for kind in SUMS:
-        few = pa.certify(statistics=kind(3).update(gaussian(17)))
+@pytest.mark.parametrize("kind", SUMS)
+def test_sums_say_no_where_rows_are_too_few_and_claim_nothing_of_deficient_ones(kind):
+    weighted = kind(3).update(gaussian(57), sample_weight=np.arange(57) < 17)
+    for sums in (kind(3).update(gaussian(17)), weighted):
+        few = pa.certify(statistics=sums)
         assert (few.verdict, few.method) == ("not_identifiable", "count")
         assert few.witness().difference == pytest.approx(1.0)
-        doubtful = pa.certify(statistics=kind(3).update(flat()))
-        assert doubtful.verdict == "undecided"
-        with pytest.raises(InvalidInput):
-            doubtful.witness()
-        enough = pa.certify(statistics=kind(3).update(gaussian(90)))
-        assert enough.lambda_min == pytest.approx(pa.certify(gaussian(90)).lambda_min, rel=1e-8)
-    sums = pa.Moments(3).update(gaussian(57), sample_weight=np.arange(57) < 17)
-    assert pa.certify(statistics=sums).method == "count"
+    doubtful = pa.certify(statistics=kind(3).update(flat()))
+    assert doubtful.verdict == "undecided"
+    with pytest.raises(InvalidInput):
+        doubtful.witness()
+    enough = pa.certify(statistics=kind(3).update(gaussian(90)))
+    assert enough.lambda_min == pytest.approx(pa.certify(gaussian(90)).lambda_min, rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", SUMS)
@@ -319,19 +317,15 @@ def test_sums_are_believed_about_a_domain_unless_they_contradict_it(kind):
 
 
 def test_a_finite_domain_is_judged_by_what_the_data_span():
-    X = boolean()
-    found = pa.certify(X, domain=pa.domains.Finite(iter(boolean(50, 4, seed=1))))
-    assert found.identifiable
-    assert found.verdict_on_real_inputs == "not_identifiable"
-    outside = [*boolean(5, 4), np.array([[2, 0, 0], [1, 1, 1]])]
-    witness = pa.certify(X, domain=pa.domains.Finite(outside)).witness()
-    np.testing.assert_array_equal(witness.input, outside[-1])
-    assert oracle.witness_fails(witness, X, {}) == []
+    inside, outside = boolean(50, 4, seed=1), np.array([[2, 0, 0], [1, 1, 1]])
+    assert pa.certify(boolean(), domain=pa.domains.Finite(iter(inside))).identifiable
+    for X, asked in ((boolean(), [*boolean(5, 4), outside]), (flat(), gaussian(1))):
+        witness = pa.certify(X, domain=pa.domains.Finite(asked)).witness()
+        np.testing.assert_array_equal(witness.input, asked[-1])
+        assert oracle.witness_fails(witness, X, {}) == []
     # In floats "inside" holds up to rounding alone.
     plane = flat(70, seed=1)
     assert pa.certify(plane[:50], domain=pa.domains.Finite(plane[50:])).verdict == "undecided"
-    beyond = pa.certify(flat(), domain=pa.domains.Finite(gaussian(1))).witness()
-    np.testing.assert_array_equal(beyond.input, gaussian(1)[0])
 
 
 def test_a_sampler_shows_disagreement_and_never_proves_agreement():
@@ -430,7 +424,5 @@ def test_misuse_is_refused_by_name():
     for lengths in (0, (3, 2), (1, 2.5)):
         with pytest.raises((InvalidInput, InvalidType), match="lengths"):
             pa.domains.Boolean(lengths=lengths)
-    with pytest.raises(InvalidType, match="draw"):
-        pa.domains.Sampled(3)
     with pytest.raises(InvalidInput, match="n_samples"):
         pa.domains.Sampled(gaussian, n_samples=0)

@@ -145,17 +145,17 @@ def test_each_head_is_the_least_squares_fit_and_the_layer_is_near_that_of_all(mo
 
 @pytest.mark.parametrize("mode", MODES)
 def test_errors_of_the_table_are_those_of_outputs_and_of_a_map_of_tokens(mode):
-    given, sets = some_layer(mode), {"_training": ragged(), "": ragged(seed=5)}
-    result = pa.linearise(given, sets["_training"], n_features=4, X_test=sets[""])
+    given, train, test = some_layer(mode), ragged(), ragged(seed=5)
+    result = pa.linearise(given, train, n_features=4, X_test=test)
     row, by_token = result.table[-1], None
     assert (row["head"], row["fit"], result.n_training) == ("layer", result.error, 24)
-    for suffix, X in sets.items():
+    for suffix, X in (("_training", train), ("", test)):
         ends = [(x, t) for x in X for t in oracle.predicted(len(x), mode)]
         own, wanted = np.array([[*x[t], 1.0] for x, t in ends]), flat(given(X))
         if by_token is None:
             by_token = np.linalg.lstsq(own, wanted, rcond=None)[0]
-        for name, found in (("fit", flat(result.layer(X))), ("token_wise", own @ by_token)):
-            assert row[name + suffix] == pytest.approx(lost(wanted, found), rel=1e-6), name
+        assert row["fit" + suffix] == pytest.approx(lost(wanted, flat(result.layer(X))), rel=1e-6)
+        assert row["token_wise" + suffix] == pytest.approx(lost(wanted, own @ by_token), rel=1e-6)
 
 
 def test_what_can_be_exact_is():
@@ -182,10 +182,9 @@ def test_outcomes_say_what_is_lost_beside_a_map_of_tokens():
     ):  # fmt: skip
         found = pa.linearise(some_layer(size=size), tokens, **options)
         assert (found.outcome.name, found.outcome.ok) == (name, name == "replacement")
-        assert (found.n_held_out == 0) == (name == "not_held_out") == (len(found.held_out) == 0)
+        assert (found.n_held_out == 0) == (len(found.held_out) == 0) == (name == "not_held_out")
         if found.n_held_out:
             row = found.table[-1]
-            assert (row["fit"] <= 0.05) == (name == "replacement")
             assert (row["fit"] < row["token_wise"]) == (name != "no_better")
 
 
@@ -273,8 +272,7 @@ MISUSES = [
     ({"maps": "fourier"}, "maps"), ({"maps": []}, "maps"), ({"n_features": 0}, "n_features"),
     ({"maps": lambda x: x[..., 0]}, "features"), ({"maps": lambda x: x * np.inf}, "finite"),
     ({"maps": "linear", "denominator": "features"}, "denominator"), ({"window": 0}, "window"),
-    ({"ridge": "loo"}, "ridge"), ({"ridge": -1.0}, "ridge"),
-    ({"X_test": [np.ones((2, 5))]}, "X_test"), ({"X": [np.full((2, 3), np.nan)]}, "NaN"),
+    ({"ridge": -1.0}, "ridge"), ({"X_test": [np.ones((2, 5))]}, "X_test"),
     ({"attention": pa.data.random_layer(3)}, "attention"),
     ({"attention": pa.interop.to_projections(pa.data.random_layer(3))}, "linear"),
 ]  # fmt: skip
