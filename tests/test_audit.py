@@ -139,8 +139,8 @@ def test_outcomes_are_what_was_found():
 def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain(weights):
     rng, layer = np.random.default_rng(0), pa.data.random_layer(3, 2, mode="last")
     X, Y = rng.choice([-1.0, 1.0], size=(200, 4, 3)), rng.standard_normal((200, 2))
-    few = np.where(np.arange(200) < 10, 1.0, 0.0)
-    found = pa.audit(layer, X, Y, sample_weight=few)
+    few, normal = np.arange(200) < 10, rng.standard_normal(X.shape)
+    found = pa.audit(layer, normal, Y, sample_weight=few)
     assert found.certificate.verdict == "not_identifiable"
     assert np.all(np.isinf([found.implied.distance, *found.implied.bound(X)]))
     found = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
