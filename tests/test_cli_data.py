@@ -89,23 +89,19 @@ def test_stored_in_any_way_data_are_the_same(stored, mode, run):
     fitted = run("fit", *names, *targets, *form, "--json", "-o", "m.safetensors")
     expected = pa.fit(X, Y, form=pa.Form(mode, query=[0], value=[1]), sample_weight=WEIGHTS)
     assert parsed(fitted)["risk"] == pytest.approx(expected.risk, rel=1e-9)
-    assert np.allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6)
+    np.testing.assert_allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6, atol=1e-9)
     audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
     assert audit["outcome"]["name"] == "optimal"
+    told = parsed(run("predict", "m.safetensors", *names, *columns, "--json", "-o", "p.npz"))
+    with np.load("p.npz") as written:
+        flat = written["Y"] if mode == "last" else written["values"]
+    np.testing.assert_allclose(flat, of_rows(expected.predict(X)), rtol=1e-5, atol=1e-8)
+    counts = {"n_sequences": 30, "n_rows": len(flat), "ragged": mode != "last"}
+    assert told.items() >= counts.items()
     store(mode, Y)  # certificates take no weights
     made = parsed(run("certify", *names, *columns, *form, "--json", "-o", "c.json"))
     # The order of the files is that of their names, whatever was given.
     assert made["digest"] == pa.certify(X, form=expected.form).digest
-    told = parsed(run("predict", "m.safetensors", *names, *columns, "--json", "-o", "p.npz"))
-    assert (told["n_sequences"], told["ragged"]) == (30, mode != "last")
-    with np.load("p.npz") as written:
-        flat = written["Y"] if mode == "last" else written["values"]
-        assert mode == "last" or written["offsets"].tolist() == OFFSETS.tolist()
-    assert told["n_rows"] == len(flat)
-    assert np.allclose(flat, of_rows(expected.predict(X)), rtol=1e-5, atol=1e-8)
-    if mode != "last":
-        refused(run("predict", "m.safetensors", *names, *columns, "-o", "p.npy"), ".npz")
-        assert not Path("p.npy").exists()
     assert run("certify", *names, *columns, "--certificate", "c.json").exit_code == 0
 
 
@@ -129,48 +125,43 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
     assert table["label"].tolist() == labels.tolist()
     if mode == "last":
         chances = table[[f"probability_of_{each}" for each in found["classes"]]]
-        assert np.allclose(chances, expected.predict_proba(X), rtol=1e-6)
+        np.testing.assert_allclose(chances, expected.predict_proba(X), rtol=1e-6)
         labels = np.repeat(labels, LENGTHS)
     else:
         # Squared error of the indicators of classes, beside that of the best layer.
         indicators = [(each[:, None] == np.unique(STATES)).astype(float) for each in y]
         audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
         assert audit["risk"] == pytest.approx(pa.audit(expected.result_, X, indicators).risk)
-    if not columns:
-        numbers = np.arange(30) if mode == "last" else np.repeat(np.arange(30), LENGTHS)
-        assert table["sequence"].tolist() == numbers.tolist()
-        return
-    # Predictions join the table that they are of, whose rows stand in another order.
-    keys = ["id"] if mode == "last" else ["id", "time"]
-    assert list(table)[: len(keys)] == keys
-    joined = frame.merge(table, on=keys, validate="many_to_one").sort_values(["id", "time"])
-    assert joined["label"].tolist() == labels.tolist()
+    if columns:
+        # Predictions join the table that they are of, whose rows stand in another order.
+        keys = ["id"] if mode == "last" else ["id", "time"]
+        assert list(table)[: len(keys)] == keys
+        joined = frame.merge(table, on=keys, validate="many_to_one").sort_values(["id", "time"])
+        assert joined["label"].tolist() == labels.tolist()
 
 
-def test_arrays_of_their_own_and_numbers_of_other_kinds(run):
-    equal = np.stack([x[:2] for x in X])
-    np.save("X.npy", equal.astype(np.float32))
-    np.save("Y.npy", NUMBERS["last"][:, 0])
-    found = parsed(run("fit", "X.npy", "--targets", "Y.npy", "--json", "-o", "m.safetensors"))
-    expected = pa.fit(equal.astype(np.float32).astype(float), NUMBERS["last"])
-    assert found["n_outputs"] == 1
-    assert np.allclose(pa.load("m.safetensors").coef, expected.coef)
+def test_numbers_of_other_kinds_and_several_labels_at_once(run):
+    X = np.random.default_rng(1).standard_normal((30, 2, 2)).astype(np.float32)
+    np.save("X.npy", X)
+    np.save("y.npy", NUMBERS["last"][:, 0])
+    given = ("fit", "X.npy", "--targets", "y.npy", "-o", "m.safetensors", "--json")
+    assert parsed(run(*given))["n_outputs"] == 1
+    expected = pa.fit(X.astype(float), NUMBERS["last"])
+    np.testing.assert_allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6, atol=1e-9)
     # Labels may be numbers, truth values, and several at once, which are columns.
-    columns = (equal[:, -1] > 0).astype(int)
-    for labels in (np.arange(30) % 3, np.arange(30) % 2 == 0, columns):
+    for labels in (np.arange(30) % 3, np.arange(30) % 2 == 0, (X[:, -1] > 0).astype(int)):
         np.save("y.npy", labels)
-        given = ("fit", "X.npy", "--targets", "y.npy", "--classify", "-o", "m.safetensors")
-        printed(run(*given), "m.safetensors")
+        parsed(run(*given, "--classify"))
         assert run("predict", "m.safetensors", "X.npy", "-o", "p.npy").exit_code == 0
-        expected = pa.LinearAttentionClassifier().fit(np.load("X.npy"), labels)
-        assert np.array_equal(np.load("p.npy"), expected.predict(np.load("X.npy")))
+        expected = pa.LinearAttentionClassifier().fit(X, labels).predict(X)
+        np.testing.assert_array_equal(np.load("p.npy"), expected)
 
 
-@pytest.mark.parametrize("stored", ["rectangular", "padded", "offsets"])
+@pytest.mark.parametrize("stored", ["padded", "offsets"])
 def test_contexts_in_files(stored, run):
     form = pa.Form(mode="full")
     task = pa.data.planted(50, 6, 2, n_outputs=1, form=form, n_context_dims=2, random_state=0)
-    lengths = np.where(np.arange(50) % 2, 6, 6 if stored == "rectangular" else 3)
+    lengths = np.where(np.arange(50) % 2, 6, 3)
     ragged = [one[:n] for one, n in zip(task.context, lengths, strict=True)]
     Y = np.stack(task.layer(list(task.X), ragged))
     arrays = {"context": task.context, "context_lengths": lengths}
@@ -181,7 +172,7 @@ def test_contexts_in_files(stored, run):
     fitted = parsed(run("fit", "data.npz", "--mode", "full", "--json", "-o", "m.safetensors"))
     assert fitted["n_context_dims"] == 2
     assert run("predict", "m.safetensors", "data.npz", "-o", "p.npy").exit_code == 0
-    assert np.allclose(np.load("p.npy"), Y, atol=1e-8)
+    np.testing.assert_allclose(np.load("p.npy"), Y, atol=1e-8)
     assert parsed(run("audit", "m.safetensors", "data.npz", "--json"))["outcome"]["ok"]
 
 
@@ -207,14 +198,11 @@ def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
 
 def test_a_classifier_is_held_against_the_most_frequent_label(run):
     """The first tokens say nothing about the labels, the second all."""
-    labels = np.array(["a"] * 6 + ["b"] * 3)
     for tokens, right in (([1.0, 2.0, 3.0] * 3, 2 / 3), ([1.0] * 6 + [-1.0] * 3, 1.0)):
-        np.savez("d.npz", X=np.tile(np.array(tokens)[:, None, None], (1, 2, 1)), Y=labels)
-        given = ("fit", "d.npz", "--classify", "--ridge", "1")
-        found = parsed(run(*given, "--json"))
+        np.savez("d.npz", X=np.tile(np.reshape(tokens, (-1, 1, 1)), (1, 2, 1)), Y=[*"aaaaaabbb"])
+        found = parsed(run("fit", "d.npz", "--classify", "--ridge", "1", "--json"))
         assert [found["accuracy"], found["majority_share"]] == pytest.approx([right, 2 / 3])
-        said = printed(run(*given), f"{right:.1%}", "66.7%")
-        assert said.index(f"{right:.1%}") <= said.index("66.7%")
+        said = printed(run("fit", "d.npz", "--classify", "--ridge", "1"), f"{right:.1%}", "66.7%")
         assert ("no better" in said) == (right < 1.0)
 
 
@@ -348,13 +336,12 @@ def test_misuses_of_tables_name_the_option_or_the_place(run):
     assert not list(Path().glob("o.*"))
 
 
-@pytest.mark.parametrize("line", [2, 40, 5000])
-def test_a_text_among_numbers_is_named_by_file_line_and_column(line, run):
+def test_a_text_among_numbers_is_named_by_file_line_and_column(run):
     rows = [f"{i // 4},{i % 4},{i % 7}.5" for i in range(30_000)]
-    rows[line - 2] = rows[line - 2].rpartition(",")[0] + ',"3,5"'
+    rows[4998] = rows[4998].rpartition(",")[0] + ',"3,5"'
     Path("bad.csv").write_text("id,t,load\n" + "\n".join(rows) + "\n", encoding="utf-8")
     given = ("certify", "bad.csv", "--sequence", "id", "--order", "t", "--tokens", "load")
-    refused(run(*given), "bad.csv", f"line {line}:", "load", "3,5")
+    refused(run(*given), "bad.csv", "line 5000:", "load", "3,5")
 
 
 def test_names_may_have_commas_and_brackets(run):
@@ -364,7 +351,7 @@ def test_names_may_have_commas_and_brackets(run):
     start = ("predict", "m.safetensors", "table[1].csv", "--sequence", "id", "--order", "time")
     for tokens in (["--tokens", '"a,b",load'], ["--tokens", "a,b", "--tokens", "load"]):
         assert run(*start, *tokens, "-o", "p.npy").exit_code == 0
-        assert np.allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
+        np.testing.assert_allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
     refused(run(*start, "--tokens", "a,b,load", "-o", "p.npy"), "'a'")
 
 

@@ -187,10 +187,11 @@ def run_python(*command, cwd=None, **environment):
     return done.stdout
 
 
-def test_importing_is_light():
-    code = "import polyattn, sys; print(*sys.modules)"
+@pytest.mark.parametrize("module", ["polyattn", "polyattn.cli.main"])
+def test_importing_is_light(module):
+    code = f"import {module}, sys; print(*sys.modules)"
     loaded = set(run_python("-W", "error", "-c", code, PYTHONPATH=str(ROOT / "src")).split())
-    heavy = {"torch", "matplotlib", "dask", "sklearn", "distributed", "pyarrow", "flint"}
+    heavy = {"torch", "matplotlib", "dask", "sklearn", "distributed", "pyarrow", "flint", "yaml"}
     assert loaded.isdisjoint(heavy | {"aeon", "sktime", "scipy.stats"})
 
 
