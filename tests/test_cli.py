@@ -176,14 +176,6 @@ SHOWN = {
 }  # fmt: skip
 
 
-def test_every_part_of_a_form_is_an_option_of_the_layer(run):
-    for verb in ("fit", "certify", "learning-curve"):
-        of_verb, of_layer = run(verb, "--help").output.split("Options of the layer:")
-        for name in pa.Form.__dataclass_fields__:
-            row = re.compile(rf"^  --(no-)?{name.replace('_', '-')}\b", re.MULTILINE)
-            assert (row.search(of_verb), bool(row.search(of_layer))) == (None, True)
-
-
 def test_predict_takes_every_kind_of_layer(files):
     queries, linear = pa.learn_from_queries(SOFTMAX, 2), pa.linearise(SOFTMAX, X, n_features=2)
     for thing, layer in ((SOFTMAX, SOFTMAX), (queries, queries.layer), (linear, linear.layer)):
