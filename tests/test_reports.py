@@ -26,7 +26,8 @@ Z = RNG.standard_normal((60, 4, 3))
 WEIGHTS = np.arange(60.0) % 7
 EVIL = "<script>alert(1)</script><img src=x> & ½"
 CODES = (X[:, -1, 0] > 0).astype(int)
-CLASSIFIER = pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(X, np.array(["a", "b"])[CODES])
+TWO = np.array(["no", EVIL])[CODES]
+CLASSIFIER = pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(X, TWO)
 FIT, LAYER = pa.fit(X, Y), pa.data.random_layer(2, mode="last")
 LOGISTIC = pa.fit(X, CODES, loss="logistic", ridge=1.0)
 SETS = pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(X, Y > 0)
@@ -150,9 +151,7 @@ def test_a_witness_is_shown_with_what_both_layers_make_of_it(tmp_path):
     for number in (*witness.input.ravel(), *np.ravel(outputs)):
         assert page.holds(number) or f"{number:.3g}" in page.html
     assert any(row[1:] == ["speed", EVIL] for table in page.tables for row in table)
-    numbered = page_of(pa.fit(FLAT, Y), tmp_path / "page.html", FLAT, Y)
-    assert any(row[1:] == ["x0", "x1"] for table in numbered.tables for row in table)
-    assert witness.sentence in numbered.text
+    assert witness.sentence in page_of(pa.fit(FLAT, Y), tmp_path / "page.html", FLAT, Y).text
 
 
 def test_a_loaded_audit_asks_for_its_data_and_takes_no_other(tmp_path):
@@ -177,8 +176,6 @@ def test_learned_softmax_layers_show_the_errors_of_their_heads(tmp_path):
     page = page_of(found, tmp_path / "page.html", task.X, task.Y)
     assert "100 %" in page.text
     assert f"{found.attn_error[0]:.1e}" in page.text
-    nothing = replace(found, attn_error=np.array([np.inf]), noise=float("nan"), phases=())
-    assert "inf" not in page_of(nothing, tmp_path / "page.html").text
     asked = pa.learn_from_queries(task.layer, n_dims=2)
     assert len(page_of(asked, tmp_path / "page.html").pictures()) == 2
     failed = replace(asked, layer=None, error=ValueError(EVIL), validation_error=None)
@@ -189,29 +186,21 @@ def test_learned_softmax_layers_show_the_errors_of_their_heads(tmp_path):
 
 # ------------------------------------------------------------------ safety, refusals, cards
 
-SOFTMAX = pa.SoftmaxAttention(np.eye(2), np.eye(2))
 NAMED = {"coordinate_names": [EVIL, "b"], "output_names": [EVIL, "$c$"]}
+SAID = (EVIL, "\ud800</script><!--"), ("0", "\u2028&amp;\r\n"), EVIL
+MACHINE = P.machines.NamedMachine(P.machines.parity(), *SAID, decides=True)
 PAGES = {
-    "fit": lambda path: page_of(FIT, path, X, Y, **NAMED),
-    "layer": lambda path: page_of(SOFTMAX, path, **NAMED),
-    "classes": lambda path: page_of(
-        pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(X, np.array(["no", EVIL])[CODES]),
-        path, X, np.array(["no", EVIL])[CODES],
-    ),
-    "program": lambda path: page_of(
-        P.compile(P.universal_dfa(2, 2, 3)), path,
-        P.machines.NamedMachine(
-            P.machines.parity(), (EVIL, "\ud800</script><!--"), ("0", "\u2028&amp;\r\n"), EVIL,
-            decides=True,
-        ),
-        [1, 0, 1],
-    ),
-}  # fmt: skip
+    "fit": (FIT, (X, Y), NAMED),
+    "layer": (pa.SoftmaxAttention(np.eye(2), np.eye(2)), (), NAMED),
+    "classes": (CLASSIFIER, (X, TWO), {}),
+    "program": (P.compile(P.universal_dfa(2, 2, 3)), (MACHINE, [1, 0, 1]), {}),
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_asks_for_nothing_and_names_are_no_code(name, tmp_path):
-    page = PAGES[name](tmp_path / "page.html")
+    thing, data, options = PAGES[name]
+    page = page_of(thing, tmp_path / "page.html", *data, **options)
     assert page.requests() == []
     assert EVIL in page.text or any(EVIL[:9] in text for text in page.drawn)
     assert page.tags.count("script") == (name == "program")
@@ -220,9 +209,8 @@ def test_a_page_asks_for_nothing_and_names_are_no_code(name, tmp_path):
     (policy,) = [v for _, key, v in page.attributes if key == "content" and "default-src" in v]
     parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert parts["default-src"] == parts["base-uri"] == parts["form-action"] == "'none'"
-    assert parts.get("script-src", "").startswith("'sha256-" if name == "program" else "")
-    assert parts.keys() <= {"default-src", "style-src", "img-src", "base-uri", "form-action",
-                            "script-src"}  # fmt: skip
+    assert parts.pop("script-src", "").startswith("'sha256-" if name == "program" else "")
+    assert parts.keys() <= {"default-src", "style-src", "img-src", "base-uri", "form-action"}
     if name == "program":
         assert page.script.isascii()
         assert "<" not in page.script[page.script.rindex("play(") :]
@@ -351,9 +339,6 @@ def test_a_page_plays_the_run_of_a_turing_machine(turing, tmp_path):
         assert shown["head"] == origin + head
         assert cells == [str(tape[(at - origin) % 32]) for at in range(len(cells))]
         tape[head % 32] = step.write
-        look, act = (dict(token[2]) for token in shown["written"][-2:])
-        assert look["key"] == f"{shown['state']}, {step.read}"
-        assert {"cell", "mq"} <= set(act)
         head += step.move
     written = [token for shown in played["steps"] for token in shown["written"]]
     assert [token[0] for token in written] == list(range(len(written)))
@@ -401,11 +386,6 @@ def test_runs_that_are_long_or_wrong_are_called_so(turing, tmp_path):
     assert "2000" in page.text.replace(",", "")
     broken = replace(turing, terms=turing.terms[:-6])
     assert "not the same" in page_of(broken, tmp_path / "page.html", BEAVER).text
-    fixed = P.compile(P.fixed_dfa(P.machines.parity(), 4))
-    other = P.fixed_dfa(P.DFA([[0, 0], [1, 1]], accepting=[0]), 4)
-    page = page_of(replace(fixed, schema=other.schema), tmp_path / "p.html", inputs=[1, 0, 1])
-    assert [shown["state"] for shown in page.played()["steps"]] == ["0", "1", "1", "0"]
-    assert "not the same" in page.text
 
 
 # ------------------------------------------------------------------ plots
@@ -439,21 +419,20 @@ def test_a_plot_of_a_layer_shows_its_matrices_under_their_names():
 
 
 def test_plots_of_results_show_their_figures():
-    ridge = pa.fit(X, Y, ridge="loo")
-    (curve,) = (axes for axes in ridge.plot().axes if axes.get_lines() and not axes.images)
-    np.testing.assert_array_equal(curve.get_lines()[0].get_ydata(), ridge.ridge_path.errors)
-    (axes,) = pa.certify(X).plot().axes
+    def lines(result):
+        return [axes.get_lines() for axes in result.plot().axes if not axes.images]
+
+    ridge, certificate = pa.fit(X, Y, ridge="loo"), pa.certify(X)
+    curve, ahead = pa.learning_curve(X, Y, [8, 16], n_repeats=2), pa.forecast(LAYER, X[:2] / 9, 3)
+    (of_errors,) = (each for each in lines(ridge) if each)
+    np.testing.assert_array_equal(of_errors[0].get_ydata(), ridge.ridge_path.errors)
     spectrum = pa.Moments(2).update(X).spectrum()[::-1]
-    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), spectrum, rtol=1e-9)
+    np.testing.assert_allclose(lines(certificate)[0][0].get_ydata(), spectrum, rtol=1e-9)
+    np.testing.assert_array_equal(lines(curve)[0][0].get_xdata(), curve.sizes)
+    np.testing.assert_array_equal(lines(ahead)[0][1].get_ydata(), ahead.values[0][:, 1])
     audit = pa.audit(LAYER, X, Y)
-    risks, _ = audit.plot().axes
-    assert [bar.get_width() for bar in risks.patches] == [audit.risk, audit.optimal_risk]
-    curve = pa.learning_curve(X, Y, [8, 16], n_repeats=2)
-    (axes,) = curve.plot().axes
-    np.testing.assert_array_equal(axes.get_lines()[0].get_xdata(), curve.sizes)
-    ahead = pa.forecast(LAYER, X[:2] / 9, 3)
-    values, _ = ahead.plot().axes
-    np.testing.assert_array_equal(values.get_lines()[1].get_ydata(), ahead.values[0][:, 1])
+    widths = [bar.get_width() for bar in audit.plot().axes[0].patches]
+    assert widths == [audit.risk, audit.optimal_risk]
 
 
 def test_plots_are_drawn_on_given_axes_and_leave_no_state_behind(monkeypatch):
@@ -481,11 +460,9 @@ def test_plots_are_drawn_on_given_axes_and_leave_no_state_behind(monkeypatch):
 def test_the_verb_writes_the_page_of_what_a_file_holds(run, tmp_path):
     model = make_pipeline(pa.SequenceScaler(), pa.LinearAttentionClassifier(ridge=1.0, bias=False))
     model.fit(X, LABELS == EVIL)
-    for thing, name in (
-        (FIT, "fit.safetensors"), (model, "pipe.safetensors"), (pa.certify(X), "c.json"),
-        (P.compile(P.universal_dfa(2, 2, 4)), "dfa.safetensors"),
-    ):  # fmt: skip
-        pa.save(thing, tmp_path / name)
+    program = P.compile(P.universal_dfa(2, 2, 4))
+    for name, thing in {"fit": FIT, "pipe": model, "dfa": program}.items():
+        pa.save(thing, tmp_path / f"{name}.safetensors")
     np.savez(tmp_path / "data.npz", X=X, Y=Y, weights=WEIGHTS + 1.0)
     np.savez(tmp_path / "labels.npz", X=X, Y=LABELS == EVIL)
     content = parsed(run("report", "fit.safetensors", "data.npz", "-o", "page.html", "--json"))
