@@ -177,21 +177,21 @@ def test_contexts_in_files(stored, run):
 
 
 def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
-    frame = store("last", LABELS["last"])
+    frame = store("last", LABELS["last"], WEIGHTS)
     frame.iloc[[3, 50, 70], 2] = np.nan
     frame.to_csv("gaps.csv", index=False)
-    targets = (*COLUMNS, "--targets", "y")
-    refused(run("fit", "gaps.csv", *targets, "--classify"), "speed", "--impute")
-    options = ("--classify", "--impute", "linear", "--scale", "-o", "m.safetensors", "--json")
-    found = parsed(run("fit", "gaps.csv", *targets, *options))
+    given = ("fit", "gaps.csv", *COLUMNS, "--targets", "y", "--weight", "w", "--classify")
+    refused(run(*given), "speed", "--impute")
+    options = ("--impute", "linear", "--scale", "-o", "m.safetensors", "--json")
+    found = parsed(run(*given, *options))
     ordered = frame.sort_values(["id", "time"])
     gaps = np.split(ordered[["speed", "load"]].to_numpy(), OFFSETS[1:-1])
-    model = pa.load("m.safetensors")
     filled = pa.SequenceImputer("linear").fit_transform(gaps)
-    scaled = pa.SequenceScaler().fit_transform(filled)
-    expected = pa.LinearAttentionClassifier().fit(scaled, LABELS["last"])
-    assert np.allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
-    assert found["accuracy"] == pytest.approx(expected.score(scaled, LABELS["last"]))
+    scaled = pa.SequenceScaler().fit(filled, sample_weight=WEIGHTS).transform(filled)
+    beside = {"y": LABELS["last"], "sample_weight": WEIGHTS}
+    expected, model = pa.LinearAttentionClassifier().fit(scaled, **beside), pa.load("m.safetensors")
+    np.testing.assert_allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
+    assert found["accuracy"] == pytest.approx(expected.score(scaled, **beside))
     assert run("predict", "m.safetensors", "gaps.csv", *COLUMNS, "-o", "p.csv").exit_code == 0
     assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
@@ -375,25 +375,20 @@ def test_workers_give_the_answers_of_one_process(run):
 
     def answers(*more):
         fits = [("fit", "part-*.npz"), ("fit", "part-*.npz", "--checkpoint", f"kept{len(more)}")]
-        for command in (*fits, ("certify", "part-*.npz"), ("fit", "part-0.npz")):
+        for command in (*fits, ("certify", "part-*.npz")):
             found = parsed(run(*command, *more, "--json"))
             yield {name: each for name, each in found.items() if "seconds" not in name}
 
     alone = list(answers())
+    assert next(answers("--workers", "1")) == alone[0]
+    refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
     ) as cluster:
-        together = list(answers("--dask", cluster.scheduler_address))
-        assert together[:3] == alone[:3]
-        assert together[3]["risk"] == pytest.approx(alone[3]["risk"])
-        with np.load("part-1.npz") as held:
-            broken = dict(held)
-        broken["X"][3, 1, 1] = np.nan
-        np.savez("part-1.npz", **broken)
+        there = ("--dask", cluster.scheduler_address)
+        assert list(answers(*there)) == alone
+        gaps = np.where(np.arange(228) == 40, np.nan, 1.0).reshape(19, 6, 2)
+        np.savez("part-1.npz", X=gaps, Y=NUMBERS["last"][11:])
         message = run("fit", "part-*.npz")
         refused(message, "part-1.npz", "NaN", 3)
-        by_workers = run("fit", "part-*.npz", "--dask", cluster.scheduler_address)
-        assert by_workers.stderr == message.stderr
-    store("last", NUMBERS["last"])
-    assert next(answers("--workers", "1")) == alone[0]
-    refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")
+        assert run("fit", "part-*.npz", *there).stderr == message.stderr

@@ -217,8 +217,7 @@ MISUSES = {
 WRONG_USAGE = {
     "run": "- MACHINE",
     "run parity 1": "--cells 4; --no-wrap; --max-steps 0; --position 1",
-    "run bb2": "--style one-hot; --max-steps -1; --max-steps 1000000000; --cells 5000; "
-    "--position middle",
+    "run bb2": "--style one-hot; --max-steps 1000000000; --cells 5000; --position middle",
     "compile": "nonsense - nonsense",
     "compile dfa": "--cells 4; --states 0",
     "compile turing": "--style one-hot; --machine parity - parity",
