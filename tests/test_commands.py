@@ -119,14 +119,13 @@ def test_the_demo_finds_the_planted_layer_and_its_page_stands_alone(run):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_adam_stands_beside_the_closed_form(run):
+    pytest.importorskip("torch")
     figures = parsed(run("demo", "--seconds", "0.5", "-o", "page.html", "--json"))
     adam = figures["adam"]
     # The first step beyond the limit is the last, however long a busy machine takes for it.
     *before, end = adam["curve"]["seconds"]
     assert max(before) < 0.5 <= end == adam["seconds"]
-    assert len(adam["curve"]["errors"]) == len(before) + 1
     assert adam["validation_error"] > figures["closed_form"]["validation_error"]
 
 
