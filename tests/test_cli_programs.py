@@ -27,13 +27,14 @@ rules:
 """
 RUNNER = {"rules": {"A": {"0": "1RA", "1": "1RA"}}, "max_steps": 100}
 FLIP = {"rules": {"A": {"0": "1SH", "1": "0SH"}}, "tape": "000"}
+TOLD = FLIP | {"position": 1}
 
 
 @pytest.fixture
 def program(run, monkeypatch):
     """Run a subcommand in a folder with files of machines; returns click's result."""
     monkeypatch.setenv("COLUMNS", "160")
-    for name, content in {"even": EVEN, "runner": RUNNER, "flip": FLIP}.items():
+    for name, content in {"even": EVEN, "runner": RUNNER, "flip": FLIP, "told": TOLD}.items():
         Path(f"{name}.json").write_text(json.dumps(content))
     Path("table.json").write_text("[[0, 1], [1, 0]]")
     Path("increment.yaml").write_text(INCREMENT)
@@ -58,6 +59,11 @@ RUNS = {
     "runner.json": {"n_cells": 128, "endless": True, "position": 100},
     "runner.json --max-steps 40": {"n_cells": 64, "endless": True},
     "runner.json --cells 50 --check": {"n_cells": 50, "endless": False} | AGREE,
+    "flip.json --check": {"position": 0, "cell": 0, "tape": [*"100"] + ["0"] * 29} | AGREE,
+    "flip.json --position last --check": {"position": 2, "cell": 2} | AGREE,
+    "flip.json --position -2 --check": {"position": -2, "cell": 30} | AGREE,
+    "told.json": {"position": 1, "cell": 1},
+    "flip.json 1 --position 31": {"position": 31, "cell": 31, "n_cells": 64},
 }
 
 
@@ -80,15 +86,6 @@ def test_texts_tokens_and_steps_of_runs(program):
     printed(program("run", "even.json", "--check"), "even ones", "1 a -> even", "3 b -> even")
     printed(program("run", "increment.yaml", "--check"), "1100", "done", "1 0 1 1 [_]")
     refused(program("run", "runner.json", "--cells", 50, "--no-wrap"), "50", "--cells")
-
-
-def test_the_head_starts_where_it_is_told(program):
-    for position, cell in (("first", 0), ("last", 2), (1, 1), (-2, -2), (5, 5)):
-        found = parsed(program("run", "flip.json", "--position", position, "--check", "--json"))
-        assert (found["position"], found["cell"]) == (cell, cell % found["n_cells"])
-        assert found["part"]["letters"][cell - found["part"]["first"]] == "1"
-        Path("told.json").write_text(json.dumps(FLIP | {"position": position}))
-        assert parsed(program("run", "told.json", "--json"))["position"] == cell
 
 
 # list, show, compile

@@ -166,16 +166,12 @@ def test_importing_is_light(module):
 
 
 SCRIPT = """
-import numpy as np
 import polyattn as pa
 
 task = pa.data.planted(64, 8, 2, mode="last", random_state=0)
-result = pa.fit(task.X, task.Y)
-assert pa.same_function(result.layer, task.layer)
-pa.save(result, "model.safetensors")
-assert np.array_equal(pa.load("model.safetensors").coef, result.coef)
-pa.save(pa.certify(task.X), "certificate.json")
-assert pa.verify(pa.load("certificate.json"), task.X)
+pa.save(pa.fit(task.X, task.Y), "model.safetensors")
+assert pa.same_function(pa.load("model.safetensors").layer, task.layer)
+assert pa.verify(pa.certify(task.X), task.X)
 print(pa.__file__)
 """
 
