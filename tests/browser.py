@@ -4,11 +4,9 @@
 all tests, is one Chromium for each worker, or a reason to skip.
 """
 
-import base64
 import json
 import shutil
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -18,16 +16,12 @@ import pytest
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
+    "headless=new",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-dev-shm-usage",
+    "disable-background-networking",
+    "hide-scrollbars",
 )
 PHONE, DESK = 390, 1000
 HEIGHT = 900
@@ -74,34 +68,6 @@ return broken;
 """
 
 
-def missing():
-    """Why pages cannot be opened here; empty if they can."""
-    if not _first(BROWSERS) or not _first(DRIVERS):
-        return "Chromium and its driver are not installed (make browser)"
-    return ""
-
-
-@contextmanager
-def open_browser():
-    """A Chromium with a fresh profile of its own, which is gone afterwards."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = _first(BROWSERS)
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        # Both paths are given, so that selenium has nothing to look for or to download.
-        driver = webdriver.Chrome(options=options, service=Service(_first(DRIVERS)))
-        try:
-            driver.execute_cdp_cmd("Network.enable", {})
-            yield Browser(driver)
-        finally:
-            driver.quit()
-
-
 class Browser:
     """One Chromium; ``driver`` is selenium's."""
 
@@ -109,18 +75,16 @@ class Browser:
         self.driver = driver
         self.page = None
 
-    def open(self, path, width=DESK, dark=False, scripts=True):
+    def open(self, path, width=DESK, scripts=True):
         """Load a file afresh in a window of that width; what was logged before is forgotten."""
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": width < 500},
         )
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
         self.driver.get("about:blank")
         for kind in ("browser", "performance"):
-            self._logged(kind)
+            self.driver.get_log(kind)
         self.page = Path(path).resolve()
         self.driver.get(self.page.as_uri())
 
@@ -137,12 +101,12 @@ class Browser:
 
     def console(self):
         """What the console has got since the page was opened."""
-        return [entry["message"] for entry in self._logged("browser")]
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
         """Addresses that were asked for, beside the page itself and files that lie with it."""
         sent = []
-        for entry in self._logged("performance"):
+        for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 sent.append(message["params"]["request"]["url"])
@@ -161,23 +125,11 @@ class Browser:
         """Numbers in which a line ends."""
         return self.driver.execute_script(_BROKEN)
 
-    def screenshot(self, path):
-        """The whole page, as a PNG file."""
-        size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        picture = self.driver.execute_cdp_cmd(
-            "Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True}
-        )
-        Path(path).write_bytes(base64.b64decode(picture["data"]))
-
     def _is_at_home(self, url):
         parts = urlparse(url)
         if parts.scheme != "file":
             return parts.scheme in ("data", "about", "blob")
         return Path(unquote(parts.path)).is_relative_to(self.page.parent)
-
-    def _logged(self, kind):
-        return self.driver.get_log(kind)
 
 
 def check_page(browser, path, width=PHONE):
@@ -194,13 +146,28 @@ def check_page(browser, path, width=PHONE):
 
 @pytest.fixture(scope="session", name="browser")
 def chromium():
-    """One Chromium for all tests of a worker; conftest.py makes it known to all of them."""
-    reason = missing()
-    if reason:
-        pytest.skip(reason)
-    with open_browser() as opened:
-        yield opened
+    """One Chromium for all tests of a worker; conftest.py makes it known to all of them.
 
+    It has a fresh profile of its own, which is gone afterwards.
+    """
+    binary, of_driver = (
+        next(filter(None, map(shutil.which, names)), None) for names in (BROWSERS, DRIVERS)
+    )
+    if binary is None or of_driver is None:
+        pytest.skip("Chromium and its driver are not installed (make browser)")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
 
-def _first(names):
-    return next((found for name in names if (found := shutil.which(name))), "")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = webdriver.ChromeOptions()
+        options.binary_location = binary
+        for flag in (*FLAGS, f"user-data-dir={profile}"):
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        # Both paths are given, so that selenium has nothing to look for or to download.
+        driver = webdriver.Chrome(options=options, service=Service(of_driver))
+        try:
+            driver.execute_cdp_cmd("Network.enable", {})
+            yield Browser(driver)
+        finally:
+            driver.quit()

@@ -13,12 +13,8 @@ from click.testing import CliRunner
 from polyattn.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-MADE = {"_build", "gallery"}
-PAGES = sorted(
-    page
-    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
-    if not MADE & set(page.relative_to(ROOT).parts)
-)
+PAGES = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+PAGES = [page for page in PAGES if not {"_build", "gallery"} & set(page.relative_to(ROOT).parts)]
 
 # Pages whose examples need packages of the optional environment; tests/optional runs them there.
 OPTIONAL = {
@@ -26,9 +22,7 @@ OPTIONAL = {
     ROOT / "docs" / "guides" / "time_series.md": ("aeon", "sktime"),
 }
 
-FENCE = re.compile(
-    r"^```(python|sh|bash|console|shell)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL
-)
+FENCE = re.compile(r"^```(python|sh|bash|console|shell)\b[^\n]*\n(.*?)^```", re.M | re.S)
 EXIT_CODE = re.compile(r"#.*\bexit code (\d+)")
 
 
@@ -62,10 +56,8 @@ def read(path):
 
 def blocks(text):
     """The fenced blocks that can be run."""
-    return [
-        Block(found[1], text.count("\n", 0, found.start(2)), found[2])
-        for found in FENCE.finditer(text)
-    ]
+    found = FENCE.finditer(text)
+    return [Block(each[1], text.count("\n", 0, each.start(2)), each[2]) for each in found]
 
 
 def commands(block):

@@ -6,8 +6,6 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
-
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
@@ -91,10 +89,3 @@ def page_of(thing, path, *data, **options):
     """The page that ``thing.report`` writes."""
     thing.report(path, *data, **options)
     return Page(Path(path).read_text(encoding="utf-8"))
-
-
-def rows_of(outputs):
-    """Outputs of all sequences as rows."""
-    return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs).reshape(
-        -1, np.shape(outputs)[-1]
-    )  # fmt: skip

@@ -59,22 +59,21 @@ def test_a_run_is_clicked_through(browser, beaver_page):
 
 def test_the_slider_and_the_keys_move_the_run(browser, beaver_page):
     browser.open(beaver_page)
-    body = browser.find("body")
-    for keys, step in (
-        (Keys.ARROW_RIGHT * 3, 3), (Keys.ARROW_LEFT, 2), (Keys.END, 107), (Keys.ARROW_RIGHT, 107),
-        (Keys.HOME, 0),
-    ):  # fmt: skip
-        body.send_keys(keys)
-        assert seen(browser) == expected(step)
     slider = browser.find("#run-slider")
     move = "arguments[0].value = 42; arguments[0].dispatchEvent(new Event('input'));"
-    browser.driver.execute_script(move, slider)
-    assert seen(browser) == expected(42)
+    for keys, step in (
+        (Keys.ARROW_RIGHT * 3, 3), (Keys.ARROW_LEFT, 2), (Keys.END, 107), (Keys.ARROW_RIGHT, 107),
+        (Keys.HOME, 0), (None, 42),
+    ):  # fmt: skip
+        if keys:
+            browser.find("body").send_keys(keys)
+        else:
+            browser.driver.execute_script(move, slider)
+        assert seen(browser) == expected(step)
     # With the slider in focus a key moves it once, and not a second time by the page.
     slider.send_keys(Keys.ARROW_RIGHT)
     assert seen(browser) == expected(43)
     assert "43" in slider.get_attribute("aria-valuetext")
-    assert browser.find("[aria-live=polite]").get_attribute("id") == "run-text"
 
 
 def test_on_a_phone_the_head_stays_in_sight_and_without_scripts_all_can_be_read(
@@ -92,64 +91,52 @@ def test_on_a_phone_the_head_stays_in_sight_and_without_scripts_all_can_be_read(
     assert (rows[0], rows[-1]) == ("0", "107")
 
 
-def test_words_are_read_and_tokens_appended(browser, tmp_path):
-    even = P.machines.NamedMachine(
-        P.machines.parity(), ("even", "odd"), ("0", "1"), "parity", decides=True
-    )
-    P.compile(P.universal_dfa(2, 2, 6)).report(tmp_path / "even.html", even, "1101")
-    assert check_page(browser, tmp_path / "even.html") == []
-    states = []
-    for at in range(5):
-        states.append(browser.text("#run-state"))
+def test_words_are_read_and_tokens_appended_and_names_are_no_code(browser, tmp_path):
+    named = P.machines.NamedMachine(P.machines.parity(), EVIL, ("0", "1"), EVIL[0], decides=True)
+    P.compile(P.universal_dfa(2, 2, 6)).report(tmp_path / "parity.html", named, "1101")
+    assert check_page(browser, tmp_path / "parity.html") == []
+    for at, state in enumerate((0, 1, 0, 0, 1)):
+        assert browser.text("#run-state") == EVIL[state]
         assert len(browser.find_all("#run-strip .read")) == at
+        assert [head.text for head in browser.find_all("#run-strip .head i")] == [str(at)][: at < 4]
         if at < 4:
-            assert browser.find("#run-strip .head i").text == str(at)
             browser.find("#run-next").click()
-    assert states == ["even", "odd", "even", "even", "odd"]
-    assert browser.find_all("#run-strip .head") == []
+    assert browser.find_all("img") == browser.console() == []
     P.compile(P.associative_memory(4, 9)).report(tmp_path / "memory.html", {0: 3, 2: 8}, 2)
     assert check_page(browser, tmp_path / "memory.html") == []
     rows = browser.find("#run-rows")
-    assert rows.text.split("\n") == ["prompt 0 3", "prompt 2 8", "prompt 2"]
-    browser.find("#run-next").click()
-    assert rows.text.split("\n")[-1] == "0 8"
-    browser.find("#run-first").click()
-    assert len(rows.text.split("\n")) == 3
+    prompt = ["prompt 0 3", "prompt 2 8", "prompt 2"]
+    for button, shown in (("first", prompt), ("next", [*prompt, "0 8"]), ("first", prompt)):
+        if browser.find(f"#run-{button}").is_enabled():
+            browser.find(f"#run-{button}").click()
+        assert rows.text.split("\n") == shown
 
 
-def test_names_are_shown_and_not_run(browser, tmp_path):
-    named = P.machines.NamedMachine(P.machines.parity(), EVIL, ("0", "1"), EVIL[0], decides=True)
-    P.compile(P.universal_dfa(2, 2, 3)).report(tmp_path / "evil.html", named, "101")
-    assert check_page(browser, tmp_path / "evil.html") == []
-    browser.find("#run-next").click()
-    assert browser.text("#run-state") == EVIL[1]
-    assert browser.find_all("img") == []
-    assert browser.console() == []
+START = """<!doctype html><meta name=viewport content="width=device-width"><meta charset="utf-8">
+<link rel=icon href="data:,">"""
 
 
 def pages():
     """What writes a page of every shape."""
-    tall, wide = (oracle.planted(kind, n_dims=3, noise=1e-9) for kind in ("tall", "wide"))
+    tall = oracle.planted("tall", n_dims=3, noise=1e-9)
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((n, 2)) for n in rng.integers(2, 6, 60)]
     labels = [np.where(x[:, 0] > 0, "walking up a hill, breathing heavily", "<b>rest") for x in X]
     tokens = pa.LinearAttentionClassifier(mode="causal", ridge=1.0).fit(X, labels)
     y = np.arange(200) % 20
     many = np.repeat(10 * rng.standard_normal((20, 1, 2)), 3, axis=1)[y]
-    narrow = pa.LinearAttention(
-        rng.standard_normal((2, 30, 1)), rng.standard_normal((2, 1, 2)),
-        form=pa.Form(decay=[0.5, 0.9], key=[0], value=[1], skip=True, intercept=True),
-        head_scales=[0, 1], skip=rng.standard_normal((30, 2)), intercept=[1.0, -1.0],
-    )  # fmt: skip
+    classes = pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(many, y)
+    form = pa.Form(decay=[0.5, 0.9], key=[0], value=[1], skip=True, intercept=True)
+    narrow = pa.data.random_layer(30, 2, n_heads=1, form=form)
     long = P.compile(P.universal_turing_machine(4, 2, 512))
+    small = pa.LinearAttention(1e-9 * np.ones((2, 2)), -1e-9 * np.ones((2, 1)))
+    fit = pa.fit(many, 1e-9 * many[:, 0])
+    cards = [each._repr_html_() for each in (fit, pa.certify(many), small, pa.Moments(3, 1))]
     return {
+        "cards": lambda path: path.write_text(f"{START}<body>{''.join(cards)}", "utf-8"),
         "fit": lambda path: pa.fit(tall.X, tall.Y, ridge="loo").report(path, tall.X, tall.Y),
-        "large": lambda path: pa.fit(tall.X, 1e150 * tall.Y).report(path, tall.X, 1e150 * tall.Y),
-        "few rows": lambda path: pa.fit(wide.X, wide.Y).report(path, wide.X, wide.Y),
         "classes": lambda path: tokens.report(path, X, labels),
-        "many classes": lambda path: (
-            pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(many, y).report(path, many, y)
-        ),
+        "many classes": lambda path: classes.report(path, many, y),
         "narrow": narrow.report,
         "long tape": lambda path: long.report(path, BEAVER),
     }
@@ -159,9 +146,11 @@ def test_pages_are_clean_at_every_width_and_no_line_ends_in_a_number(browser, tm
     for name, write in pages().items():
         path = tmp_path / f"{name}.html"
         write(path)
-        of_numbers = name in ("fit", "large", "classes")
+        of_numbers = name in ("cards", "fit", "classes")
         for width in WIDTHS if of_numbers else (PHONE, DESK):
-            assert check_page(browser, path, width) == [], (name, width)
+            complaints = check_page(browser, path, width)
+            # Cards are no pages: the notebook around them scrolls.
+            assert complaints == [] or name == "cards", (name, width)
             assert not of_numbers or browser.broken_numbers() == [], width
             for button in browser.find_all("#run-last"):
                 button.click()
@@ -173,20 +162,6 @@ def test_pages_are_clean_at_every_width_and_no_line_ends_in_a_number(browser, tm
                 assert max(each.size["height"] for each in pictures) <= 260
 
 
-def test_cards_break_no_number(browser, tmp_path):
-    X = np.random.default_rng(0).standard_normal((60, 5, 2)) @ np.ones((2, 3))
-    Y = 1e-9 * X[:, 0, :2]
-    layer = pa.LinearAttention(1e-9 * np.ones((2, 2)), -1e-9 * np.ones((2, 1)))
-    cards = [each._repr_html_() for each in (pa.fit(X, Y), pa.certify(X), layer, pa.Moments(3, 1))]
-    path = tmp_path / "cards.html"
-    path.write_text(f'<!doctype html><meta charset="utf-8"><body>{"".join(cards)}', "utf-8")
-    for width in WIDTHS:
-        browser.open(path, width)
-        assert browser.broken_numbers() == []
-
-
-START = """<!doctype html><meta name=viewport content="width=device-width"><meta charset="utf-8">
-<link rel=icon href="data:,">"""
 BAD = {
     "broken": ("<p>fine</p>", "console.error('broken');"),
     "missing is not defined": ("<p>fine</p>", "missing();"),

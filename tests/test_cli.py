@@ -42,11 +42,9 @@ FORMS = {
 
 # Options of fit, and what the library is given in their place; of one coordinate of the query,
 # where few heads are found soon.
-FITS = {
-    **{options: {"form": form} for options, form in FORMS.items()},
+FITS = {options: {"form": form} for options, form in FORMS.items()} | {
     "--solver dual": {"solver": "dual"},
     "--solver iterative": {"solver": "iterative"},
-    "--ridge loo": {"ridge": "loo"},
     "--ridge gcv --ridge-grid 7,1e3": {"ridge": "gcv", "ridge_grid": [7.0, 1e3]},
     "--head-rank 1": {"head_rank": 1},
     "--decay loo": {"form": pa.Form(decay="loo", query=[1])},
@@ -113,22 +111,31 @@ def test_certificates_take_the_same_forms_and_are_checked(options, run):
     assert any("89" in each and "90" in each for each in other["objections"])
 
 
-def test_verdicts_are_exit_codes_with_a_witness_and_the_next_data(run):
+def test_a_witness_and_the_next_data_are_those_of_the_library(run):
     np.savez("few.npz", X=X[:4], Y=Y[:4])
-    pa.save(LAYER, "layer.safetensors")
     found = parsed(run("certify", "few.npz", "--witness", "--next", "--json"), code=3)
     a, b = (
         pa.LinearAttention(np.array(each["attn"]), np.array(each["value"]))
         for each in (found["witness"]["layer_a"], found["witness"]["layer_b"])
     )
     apart = np.array(found["witness"]["input"])
-    assert np.allclose(a(X[:4]), b(X[:4]))
+    np.testing.assert_allclose(a(X[:4]), b(X[:4]), atol=1e-8)
     assert found["witness"]["difference"] == pytest.approx(np.linalg.norm(a(apart) - b(apart)))
     more = [np.array(each) for each in found["next_data"]["sequences"]]
     assert pa.certify([*X[:4], *more]).identifiable
     witness = pa.certify(X[:4]).witness()
     printed(run("certify", "few.npz", "--witness", "--next"), witness.sentence, code=3)
-    parsed(run("audit", "layer.safetensors", "few.npz", "--json"), code=3)
+
+
+def test_an_audit_that_rounding_hides_ends_as_undecided(run):
+    layer = pa.data.random_layer(3, mode="last", random_state=1)
+    tokens = np.random.default_rng(7).standard_normal((200, 5, 3))
+    tokens[0] *= 1e6
+    noise = np.where(np.arange(200)[:, None] > 0, RNG.standard_normal((200, 3)), 0.0)
+    pa.save(layer, "layer.safetensors")
+    np.savez("data.npz", X=tokens, Y=layer(tokens) + noise)
+    found = parsed(run("audit", "layer.safetensors", "data.npz", "--json"), code=4)
+    assert found["outcome"]["name"] == "undecided"
 
 
 def test_explain_says_what_would_be_done_and_does_nothing(files):
@@ -148,16 +155,14 @@ def test_explain_says_what_would_be_done_and_does_nothing(files):
 # texts, progress, help
 
 
-def sentence(result):
-    """The beginning of what it says was found."""
-    return re.split(r"[.;] ", result.outcome.sentence)[0].rstrip(".")
-
-
 def test_texts_say_the_sentence_the_figures_and_where_it_is(files):
-    fitted = pa.fit(X, Y)
-    printed(files("fit", "data.npz", "-o", "m.safetensors"), sentence(fitted), "m.safetensors")
-    printed(files("audit", "layer.safetensors", "data.npz"), sentence(pa.audit(LAYER, X, Y)))
-    printed(files("certify", "data.npz"), sentence(pa.certify(X)))
+    for result, *words in (
+        (pa.fit(X, Y), "fit", "data.npz", "-o", "m.safetensors"),
+        (pa.audit(LAYER, X, Y), "audit", "layer.safetensors", "data.npz"),
+        (pa.certify(X), "certify", "data.npz"),
+    ):
+        said = re.split(r"[.;] ", result.outcome.sentence)[0].rstrip(".")
+        printed(files(*words), said, *words[4:])
     soft = pa.data.planted_softmax(60, 3, 2, random_state=0)
     np.savez("soft.npz", X=soft.X, Y=soft.Y)
     printed(files("learn-softmax", "soft.npz", "-o", "s.safetensors"), "s.safetensors")
@@ -182,14 +187,6 @@ SHOWN = {
 }  # fmt: skip
 
 
-def test_every_part_of_a_form_is_an_option_of_the_layer(run):
-    for verb in ("fit", "certify", "learning-curve"):
-        of_verb, of_layer = run(verb, "--help").output.split("Options of the layer:")
-        for name in pa.Form.__dataclass_fields__:
-            row = re.compile(rf"^  --(no-)?{name.replace('_', '-')}\b", re.MULTILINE)
-            assert (row.search(of_verb), bool(row.search(of_layer))) == (None, True)
-
-
 def test_predict_takes_every_kind_of_layer(files):
     queries, linear = pa.learn_from_queries(SOFTMAX, 2), pa.linearise(SOFTMAX, X, n_features=2)
     for thing, layer in ((SOFTMAX, SOFTMAX), (queries, queries.layer), (linear, linear.layer)):
@@ -212,13 +209,13 @@ def test_show_opens_every_kind_of_file(kind, run):
             assert f"{value:.4g}" in text
             assert f"{value:.4g}" in in_full
     if kind == "program":
-        weights = {name: np.zeros_like(thing.layer.attn) for name in ("attn", "value")}
-        for each in content["entries"]:
-            weights[each["matrix"]][each["head"], each["row"], each["column"]] = each["weight"]
-            assert content["coordinates"][each["row"]] == each["from"]
+        matrices = {"attn": thing.layer.attn, "value": thing.layer.value}
+        entries = content["entries"]
+        assert len(entries) == sum(map(np.count_nonzero, matrices.values()))
+        for each in entries:
+            place = each["head"], each["row"], each["column"]
+            assert matrices[each["matrix"]][place] == each["weight"]
             assert all(name in in_full for name in (each["from"], each["to"]))
-        assert np.array_equal(weights["attn"], thing.layer.attn)
-        assert np.array_equal(weights["value"], thing.layer.value)
 
 
 def test_show_tells_data_checkpoints_and_reproductions_apart(files):
@@ -245,10 +242,7 @@ ARRAYS = {
     "--targets": {"X": X},
     "89": {"X": X, "Y": Y[:-1]},
     "X contains NaN": {"X": np.where(X > 1, np.nan, X), "Y": Y},
-    "context contains NaN": {"X": X, "Y": Y, "context": np.where(X > 1, np.nan, X)},
     "--classify": {"X": X, "Y": LABELS.astype(str)},
-    "empty": {"X": X[:0], "Y": Y[:0]},
-    "between 1 and 5": {"X": X, "Y": Y, "lengths": np.full(90, 9)},
     "'lengths'": {"X": X, "Y": Y, "offsets": np.arange(91), "lengths": np.full(90, 5)},
     "weight": {"X": X, "Y": Y, "weights": np.full(90, -1.0)},
     "context has 5": {"X": X, "Y": Y, "context": X[:5]},
@@ -259,17 +253,14 @@ def test_data_that_cannot_be_used_are_one_clear_line(files):
     for word, arrays in ARRAYS.items():
         np.savez("bad.npz", **arrays)
         refused(files("fit", "bad.npz", "--json"), word)
-    whole, saved = Path("data.npz").read_bytes(), Path("model.safetensors").read_bytes()
     for name, content, *words in (
-        ("cut.npz", whole[: len(whole) // 2]), ("foreign.npz", b"1,2,3"), ("empty.npy", b""),
-        ("a.txt", b"1 2", ".npz"), ("a.xlsx", b"1 2", ".csv"), ("a.parquet", b"1 2"),
-        ("a.csv", b"1,2,3", "--tokens"), ("cut.safetensors", saved[:-50]),
-        ("flipped.safetensors", saved[:-1] + bytes([saved[-1] ^ 1])),
-        ("page.html", b"<!doctype html>"), ("b.json", b'{"a": '), ("c.json", b"{}"),
+        ("foreign.npz", b"1,2,3"), ("a.txt", b"1 2", ".npz"), ("a.xlsx", b"1 2", ".csv"),
+        ("a.parquet", b"1 2"), ("a.csv", b"1,2,3", "--tokens"), ("page.html", b"<!doctype html>"),
+        ("b.json", b'{"a": '), ("c.json", b"{}"),
     ):  # fmt: skip
         Path(name).write_bytes(content)
         refused(files("fit", name), name, *words)
-        if not name.startswith(("a.", "cut.npz", "foreign")):
+        if not name.startswith(("a.", "foreign")):
             refused(files("show", name), name)
     for name in ("gone.npz", "gone.safetensors", "model.safetensors", "layer.safetensors", "."):
         refused(files("fit", name), name)
@@ -350,18 +341,16 @@ def test_places_that_cannot_be_written_are_found_before_the_work(command, run):
 
 def test_a_write_that_fails_leaves_what_was_there(files):
     """Files may not grow beyond a limit: it is as if the disk were full."""
-    Path("out.npy").write_bytes(b"older")
-    before, limits = set(os.listdir()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
     try:
-        predicted = files("predict", "layer.safetensors", "data.npz", "-o", "out.npy")
-        fitted = files("fit", "data.npz", "-o", "new.safetensors")
+        ended = [files("fit", "data.npz", "-o", f"{name}.safetensors") for name in ("new", "model")]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    refused(predicted)
-    refused(fitted)
-    assert set(os.listdir()) == before
-    assert Path("out.npy").read_bytes() == b"older"
+    for each in ended:
+        refused(each)
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
@@ -388,31 +377,23 @@ def test_no_verb_writes_over_its_data(files, link):
 
 
 def test_a_process_ends_with_a_code_and_one_line(tmp_path):
-    def process(*arguments):
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    failed = process("-m", "polyattn", "show", "missing.safetensors")
+    command = [sys.executable, "-m", "polyattn", "show", "missing.safetensors"]
+    failed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (1, "")
     assert re.fullmatch(r"Error: .*\n", failed.stderr)
-    # What few verbs need is not loaded for all.
-    code = "import polyattn.cli.main, sys; print({'yaml', 'sklearn'} & set(sys.modules))"
-    assert process("-c", code).stdout == "set()\n"
 
 
-def group(leader):
-    """The processes of a group that have not ended."""
+def wait_until_there_are(fewest, most, leader):
+    """Wait until so many processes of a group have not ended."""
     command = [shutil.which("ps"), "-eo", "pgid=,stat="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in listed.splitlines()]
-    return sum(row[0] == str(leader) and "Z" not in row[1] for row in rows)
-
-
-def wait_until(reached, seconds=120):
-    end = time.monotonic() + seconds
-    while not reached() and time.monotonic() < end:
+    for _ in range(2400):
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        rows = [line.split() for line in listed.splitlines()]
+        count = sum(row[0] == str(leader) and "Z" not in row[1] for row in rows)
+        if fewest <= count <= most:
+            return
         time.sleep(0.05)
-    assert reached()
+    pytest.fail(f"{count} processes")
 
 
 @pytest.mark.slow
@@ -426,8 +407,8 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path, n_processes):
     command = [sys.executable, "-m", "polyattn", "fit", "part-*.npz", "--workers", "2"]
     options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True}
     started = subprocess.Popen(command, cwd=tmp_path, **options)
-    wait_until(lambda: group(started.pid) >= n_processes)
+    wait_until_there_are(n_processes, 99, started.pid)
     os.killpg(started.pid, signal.SIGINT)
     out, err = started.communicate(timeout=180)
     assert (started.returncode, out, err.strip()) == (1, "", "Aborted!")
-    wait_until(lambda: group(started.pid) == 0)
+    wait_until_there_are(0, 0, started.pid)

@@ -89,23 +89,19 @@ def test_stored_in_any_way_data_are_the_same(stored, mode, run):
     fitted = run("fit", *names, *targets, *form, "--json", "-o", "m.safetensors")
     expected = pa.fit(X, Y, form=pa.Form(mode, query=[0], value=[1]), sample_weight=WEIGHTS)
     assert parsed(fitted)["risk"] == pytest.approx(expected.risk, rel=1e-9)
-    assert np.allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6)
+    np.testing.assert_allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6, atol=1e-9)
     audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
     assert audit["outcome"]["name"] == "optimal"
+    told = parsed(run("predict", "m.safetensors", *names, *columns, "--json", "-o", "p.npz"))
+    with np.load("p.npz") as written:
+        flat = written["Y"] if mode == "last" else written["values"]
+    np.testing.assert_allclose(flat, of_rows(expected.predict(X)), rtol=1e-5, atol=1e-8)
+    counts = {"n_sequences": 30, "n_rows": len(flat), "ragged": mode != "last"}
+    assert told.items() >= counts.items()
     store(mode, Y)  # certificates take no weights
     made = parsed(run("certify", *names, *columns, *form, "--json", "-o", "c.json"))
     # The order of the files is that of their names, whatever was given.
     assert made["digest"] == pa.certify(X, form=expected.form).digest
-    told = parsed(run("predict", "m.safetensors", *names, *columns, "--json", "-o", "p.npz"))
-    assert (told["n_sequences"], told["ragged"]) == (30, mode != "last")
-    with np.load("p.npz") as written:
-        flat = written["Y"] if mode == "last" else written["values"]
-        assert mode == "last" or written["offsets"].tolist() == OFFSETS.tolist()
-    assert told["n_rows"] == len(flat)
-    assert np.allclose(flat, of_rows(expected.predict(X)), rtol=1e-5, atol=1e-8)
-    if mode != "last":
-        refused(run("predict", "m.safetensors", *names, *columns, "-o", "p.npy"), ".npz")
-        assert not Path("p.npy").exists()
     assert run("certify", *names, *columns, "--certificate", "c.json").exit_code == 0
 
 
@@ -129,48 +125,43 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
     assert table["label"].tolist() == labels.tolist()
     if mode == "last":
         chances = table[[f"probability_of_{each}" for each in found["classes"]]]
-        assert np.allclose(chances, expected.predict_proba(X), rtol=1e-6)
+        np.testing.assert_allclose(chances, expected.predict_proba(X), rtol=1e-6)
         labels = np.repeat(labels, LENGTHS)
     else:
         # Squared error of the indicators of classes, beside that of the best layer.
         indicators = [(each[:, None] == np.unique(STATES)).astype(float) for each in y]
         audit = parsed(run("audit", "m.safetensors", *names, *targets, "--json"))
         assert audit["risk"] == pytest.approx(pa.audit(expected.result_, X, indicators).risk)
-    if not columns:
-        numbers = np.arange(30) if mode == "last" else np.repeat(np.arange(30), LENGTHS)
-        assert table["sequence"].tolist() == numbers.tolist()
-        return
-    # Predictions join the table that they are of, whose rows stand in another order.
-    keys = ["id"] if mode == "last" else ["id", "time"]
-    assert list(table)[: len(keys)] == keys
-    joined = frame.merge(table, on=keys, validate="many_to_one").sort_values(["id", "time"])
-    assert joined["label"].tolist() == labels.tolist()
+    if columns:
+        # Predictions join the table that they are of, whose rows stand in another order.
+        keys = ["id"] if mode == "last" else ["id", "time"]
+        assert list(table)[: len(keys)] == keys
+        joined = frame.merge(table, on=keys, validate="many_to_one").sort_values(["id", "time"])
+        assert joined["label"].tolist() == labels.tolist()
 
 
-def test_arrays_of_their_own_and_numbers_of_other_kinds(run):
-    equal = np.stack([x[:2] for x in X])
-    np.save("X.npy", equal.astype(np.float32))
-    np.save("Y.npy", NUMBERS["last"][:, 0])
-    found = parsed(run("fit", "X.npy", "--targets", "Y.npy", "--json", "-o", "m.safetensors"))
-    expected = pa.fit(equal.astype(np.float32).astype(float), NUMBERS["last"])
-    assert found["n_outputs"] == 1
-    assert np.allclose(pa.load("m.safetensors").coef, expected.coef)
+def test_numbers_of_other_kinds_and_several_labels_at_once(run):
+    X = np.random.default_rng(1).standard_normal((30, 2, 2)).astype(np.float32)
+    np.save("X.npy", X)
+    np.save("y.npy", NUMBERS["last"][:, 0])
+    given = ("fit", "X.npy", "--targets", "y.npy", "-o", "m.safetensors", "--json")
+    assert parsed(run(*given))["n_outputs"] == 1
+    expected = pa.fit(X.astype(float), NUMBERS["last"])
+    np.testing.assert_allclose(pa.load("m.safetensors").coef, expected.coef, rtol=1e-6, atol=1e-9)
     # Labels may be numbers, truth values, and several at once, which are columns.
-    columns = (equal[:, -1] > 0).astype(int)
-    for labels in (np.arange(30) % 3, np.arange(30) % 2 == 0, columns):
+    for labels in (np.arange(30) % 3, np.arange(30) % 2 == 0, (X[:, -1] > 0).astype(int)):
         np.save("y.npy", labels)
-        given = ("fit", "X.npy", "--targets", "y.npy", "--classify", "-o", "m.safetensors")
-        printed(run(*given), "m.safetensors")
+        parsed(run(*given, "--classify"))
         assert run("predict", "m.safetensors", "X.npy", "-o", "p.npy").exit_code == 0
-        expected = pa.LinearAttentionClassifier().fit(np.load("X.npy"), labels)
-        assert np.array_equal(np.load("p.npy"), expected.predict(np.load("X.npy")))
+        expected = pa.LinearAttentionClassifier().fit(X, labels).predict(X)
+        np.testing.assert_array_equal(np.load("p.npy"), expected)
 
 
-@pytest.mark.parametrize("stored", ["rectangular", "padded", "offsets"])
+@pytest.mark.parametrize("stored", ["padded", "offsets"])
 def test_contexts_in_files(stored, run):
     form = pa.Form(mode="full")
     task = pa.data.planted(50, 6, 2, n_outputs=1, form=form, n_context_dims=2, random_state=0)
-    lengths = np.where(np.arange(50) % 2, 6, 6 if stored == "rectangular" else 3)
+    lengths = np.where(np.arange(50) % 2, 6, 3)
     ragged = [one[:n] for one, n in zip(task.context, lengths, strict=True)]
     Y = np.stack(task.layer(list(task.X), ragged))
     arrays = {"context": task.context, "context_lengths": lengths}
@@ -181,40 +172,37 @@ def test_contexts_in_files(stored, run):
     fitted = parsed(run("fit", "data.npz", "--mode", "full", "--json", "-o", "m.safetensors"))
     assert fitted["n_context_dims"] == 2
     assert run("predict", "m.safetensors", "data.npz", "-o", "p.npy").exit_code == 0
-    assert np.allclose(np.load("p.npy"), Y, atol=1e-8)
+    np.testing.assert_allclose(np.load("p.npy"), Y, atol=1e-8)
     assert parsed(run("audit", "m.safetensors", "data.npz", "--json"))["outcome"]["ok"]
 
 
 def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
-    frame = store("last", LABELS["last"])
+    frame = store("last", LABELS["last"], WEIGHTS)
     frame.iloc[[3, 50, 70], 2] = np.nan
     frame.to_csv("gaps.csv", index=False)
-    targets = (*COLUMNS, "--targets", "y")
-    refused(run("fit", "gaps.csv", *targets, "--classify"), "speed", "--impute")
-    options = ("--classify", "--impute", "linear", "--scale", "-o", "m.safetensors", "--json")
-    found = parsed(run("fit", "gaps.csv", *targets, *options))
+    given = ("fit", "gaps.csv", *COLUMNS, "--targets", "y", "--weight", "w", "--classify")
+    refused(run(*given), "speed", "--impute")
+    options = ("--impute", "linear", "--scale", "-o", "m.safetensors", "--json")
+    found = parsed(run(*given, *options))
     ordered = frame.sort_values(["id", "time"])
     gaps = np.split(ordered[["speed", "load"]].to_numpy(), OFFSETS[1:-1])
-    model = pa.load("m.safetensors")
     filled = pa.SequenceImputer("linear").fit_transform(gaps)
-    scaled = pa.SequenceScaler().fit_transform(filled)
-    expected = pa.LinearAttentionClassifier().fit(scaled, LABELS["last"])
-    assert np.allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
-    assert found["accuracy"] == pytest.approx(expected.score(scaled, LABELS["last"]))
+    scaled = pa.SequenceScaler().fit(filled, sample_weight=WEIGHTS).transform(filled)
+    beside = {"y": LABELS["last"], "sample_weight": WEIGHTS}
+    expected, model = pa.LinearAttentionClassifier().fit(scaled, **beside), pa.load("m.safetensors")
+    np.testing.assert_allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
+    assert found["accuracy"] == pytest.approx(expected.score(scaled, **beside))
     assert run("predict", "m.safetensors", "gaps.csv", *COLUMNS, "-o", "p.csv").exit_code == 0
     assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
 
 def test_a_classifier_is_held_against_the_most_frequent_label(run):
     """The first tokens say nothing about the labels, the second all."""
-    labels = np.array(["a"] * 6 + ["b"] * 3)
     for tokens, right in (([1.0, 2.0, 3.0] * 3, 2 / 3), ([1.0] * 6 + [-1.0] * 3, 1.0)):
-        np.savez("d.npz", X=np.tile(np.array(tokens)[:, None, None], (1, 2, 1)), Y=labels)
-        given = ("fit", "d.npz", "--classify", "--ridge", "1")
-        found = parsed(run(*given, "--json"))
+        np.savez("d.npz", X=np.tile(np.reshape(tokens, (-1, 1, 1)), (1, 2, 1)), Y=[*"aaaaaabbb"])
+        found = parsed(run("fit", "d.npz", "--classify", "--ridge", "1", "--json"))
         assert [found["accuracy"], found["majority_share"]] == pytest.approx([right, 2 / 3])
-        said = printed(run(*given), f"{right:.1%}", "66.7%")
-        assert said.index(f"{right:.1%}") <= said.index("66.7%")
+        said = printed(run("fit", "d.npz", "--classify", "--ridge", "1"), f"{right:.1%}", "66.7%")
         assert ("no better" in said) == (right < 1.0)
 
 
@@ -231,27 +219,35 @@ def test_sums_that_were_saved_apart_are_those_of_all_data(run):
         assert (told["n_sequences"], len(told["files"])) == (30, 2)
         assert [each["source"] for each in told["contents"]["sources"]] == ["part 0", "part 1"]
         for given in ([f"{name}.safetensors"], [f"{name}-1.safetensors", f"{name}-0.safetensors"]):
-            found = parsed(run("fit", *given, "-o", "fit.safetensors", "--json"))
-            assert found["rank"] == whole.rank
-            assert np.allclose(pa.load("fit.safetensors").coef, whole.coef)
+            parsed(run("fit", *given, "-o", "fit.safetensors", "--json"))
+            coef = pa.load("fit.safetensors").coef
+            np.testing.assert_allclose(coef, whole.coef, rtol=1e-6, atol=1e-9)
             assert parsed(run("certify", *given, "--json"))["n_rows"] == 30
     printed(run("merge", "m-*.safetensors", "-o", "m.safetensors"), 30, "part 0", "part 1")
-    # Nothing counts twice, and only what belongs together is added.
-    pa.Moments(2, 1, bias=True).update(X, Y).save("bias.safetensors")
-    pa.Moments(2, 1).update(X, Y).save("unnamed.safetensors")
+
+
+#: Nothing counts twice, and only what belongs together is added.
+APART = (
+    "m.safetensors m-0.safetensors - part 0; m-0.safetensors ./m-0.safetensors - twice; "
+    "unnamed.safetensors copy.safetensors - copy.safetensors; m.safetensors d.npz - d.npz; "
+    "m-0.safetensors t-1.safetensors - TriangularFactor; m.safetensors bias.safetensors - bias; "
+    "no-*.safetensors - no-*.safetensors"
+)
+
+
+def test_sums_that_do_not_belong_together_are_refused(run):
+    for name, kind in (("m-0", pa.Moments), ("t-1", pa.TriangularFactor)):
+        kind(2, 1).update(X, NUMBERS["last"], chunk="part 0").save(f"{name}.safetensors")
+    pa.Moments(2, 1, bias=True).update(X, NUMBERS["last"]).save("bias.safetensors")
+    pa.Moments(2, 1).update(X, NUMBERS["last"]).save("unnamed.safetensors")
     shutil.copy("unnamed.safetensors", "copy.safetensors")
-    pa.save(whole, "fit.safetensors")
+    shutil.copy("m-0.safetensors", "m.safetensors")
     np.savez("d.npz", X=X[0][None])
-    for given, word in (
-        ("m.safetensors m-0.safetensors", "part 0"), ("m-0.safetensors ./m-0.safetensors", "twice"),
-        ("unnamed.safetensors copy.safetensors", "copy.safetensors"),
-        ("m-0.safetensors t-1.safetensors", "TriangularFactor"), ("d.npz", "d.npz"),
-        ("m.safetensors bias.safetensors", "bias"), ("m.safetensors d.npz", "d.npz"),
-        ("fit.safetensors", "FitResult"), ("no-*.safetensors", "no-*.safetensors"),
-    ):  # fmt: skip
-        refused(run("merge", *given.split(), "-o", "out.safetensors"), word)
-        if " " in given:
-            refused(run("fit", *given.split()), word)
+    uses = {"merge -o out.safetensors": f"{APART}; d.npz - d.npz", "fit": APART}
+    for command, word in wrong_uses(uses):
+        refused(run(*command), word)
+    said = printed(run("merge", "copy.safetensors", "-o", "out.safetensors"), "no name")
+    assert "Some of" not in said
 
 
 def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
@@ -259,15 +255,10 @@ def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(run):
     command = ("fit", "part-*.npz", "--checkpoint", "kept", "--json")
     first, before = parsed(run(*command)), Path("kept").read_bytes()
     again = parsed(run(*command))
-    assert again.keys() == first.keys()
-    for name, each in again.items():
-        assert "seconds" in name or each == first[name], name
-    assert first["risk"] == pytest.approx(pa.fit(X, NUMBERS["last"]).risk)
-    for other, word in (
-        (("fit", "part-0.npz", *command[2:]), "part-1.npz"), ((*command, "--bias"), "kept"),
-        (("certify", *command[1:]), "kept"),
-    ):  # fmt: skip
-        refused(run(*other), word)
+    assert first["risk"] == again["risk"] == pytest.approx(pa.fit(X, NUMBERS["last"]).risk)
+    refused(run("fit", "part-0.npz", *command[2:]), "part-1.npz")
+    for other in ((*command, "--bias"), ("certify", *command[1:])):
+        refused(run(*other), "kept")
     np.savez("part-0.npz", X=np.ones((30, 4, 2)), Y=np.ones((30, 1)))
     refused(run(*command), "part-0.npz")
     assert Path("kept").read_bytes() == before
@@ -281,17 +272,17 @@ def test_verbs_in_memory_read_all_files_or_say_that_they_do_not_fit(run, monkeyp
     pa.save(pa.fit(X, NUMBERS["last"]), "m.safetensors")
     options = "--train-sizes 12,20 --n-repeats 2 --ridge 0.1 --seed 1 --mean"
     curve = ("learning-curve", *options.split(), "--json")
-    targets = (*COLUMNS, "--targets", "y")
     given = {"n_repeats": 2, "ridge": 0.1, "random_state": 1, "form": pa.Form(mean=True)}
     expected = pa.learning_curve(X, NUMBERS["last"], [12, 20], **given)
-    one = parsed(run(*curve, "packed.npz"))
-    assert one["curve"] == expected.table()
-    assert parsed(run(*curve, "part-*.npz")) == one == parsed(run(*curve, "table.csv", *targets))
-    assert run(*curve, "packed.npz", "-o", "c.safetensors").exit_code == 0
-    assert pa.load("c.safetensors").table() == expected.table()
+    one = parsed(run(*curve, "packed.npz", "-o", "c.safetensors"))
+    assert one["curve"] == pa.load("c.safetensors").table() == expected.table()
+    for files in (["part-*.npz"], ["table.csv", *COLUMNS, "--targets", "y"]):
+        assert parsed(run(*curve, *files))["curve"] == one["curve"]
     tested = ("--test-data", "part-0.npz", "--test-data", "part-1.npz")
     assert parsed(run(*curve, "packed.npz", *tested))["n_test"] == 30
-    monkeypatch.setattr("os.sysconf", lambda name: 100 if "PAGES" in name else 10)
+    # Parts and the whole are there at once.
+    memory = int(1.5 * pa.scan("part-*.npz").n_bytes)
+    monkeypatch.setattr("os.sysconf", lambda name: memory if "PAGES" in name else 1)
     for given in (curve[:1], ("learn-softmax",), ("report", "m.safetensors")):
         refused(run(*given, "part-*.npz"), given[0], "memory")
 
@@ -348,13 +339,12 @@ def test_misuses_of_tables_name_the_option_or_the_place(run):
     assert not list(Path().glob("o.*"))
 
 
-@pytest.mark.parametrize("line", [2, 40, 5000])
-def test_a_text_among_numbers_is_named_by_file_line_and_column(line, run):
+def test_a_text_among_numbers_is_named_by_file_line_and_column(run):
     rows = [f"{i // 4},{i % 4},{i % 7}.5" for i in range(30_000)]
-    rows[line - 2] = rows[line - 2].rpartition(",")[0] + ',"3,5"'
+    rows[4998] = rows[4998].rpartition(",")[0] + ',"3,5"'
     Path("bad.csv").write_text("id,t,load\n" + "\n".join(rows) + "\n", encoding="utf-8")
     given = ("certify", "bad.csv", "--sequence", "id", "--order", "t", "--tokens", "load")
-    refused(run(*given), "bad.csv", f"line {line}:", "load", "3,5")
+    refused(run(*given), "bad.csv", "line 5000:", "load", "3,5")
 
 
 def test_names_may_have_commas_and_brackets(run):
@@ -364,7 +354,7 @@ def test_names_may_have_commas_and_brackets(run):
     start = ("predict", "m.safetensors", "table[1].csv", "--sequence", "id", "--order", "time")
     for tokens in (["--tokens", '"a,b",load'], ["--tokens", "a,b", "--tokens", "load"]):
         assert run(*start, *tokens, "-o", "p.npy").exit_code == 0
-        assert np.allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
+        np.testing.assert_allclose(np.load("p.npy"), pa.load("m.safetensors").predict(X))
     refused(run(*start, "--tokens", "a,b,load", "-o", "p.npy"), "'a'")
 
 
@@ -385,25 +375,20 @@ def test_workers_give_the_answers_of_one_process(run):
 
     def answers(*more):
         fits = [("fit", "part-*.npz"), ("fit", "part-*.npz", "--checkpoint", f"kept{len(more)}")]
-        for command in (*fits, ("certify", "part-*.npz"), ("fit", "part-0.npz")):
+        for command in (*fits, ("certify", "part-*.npz")):
             found = parsed(run(*command, *more, "--json"))
             yield {name: each for name, each in found.items() if "seconds" not in name}
 
     alone = list(answers())
+    assert next(answers("--workers", "1")) == alone[0]
+    refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
     ) as cluster:
-        together = list(answers("--dask", cluster.scheduler_address))
-        assert together[:3] == alone[:3]
-        assert together[3]["risk"] == pytest.approx(alone[3]["risk"])
-        with np.load("part-1.npz") as held:
-            broken = dict(held)
-        broken["X"][3, 1, 1] = np.nan
-        np.savez("part-1.npz", **broken)
+        there = ("--dask", cluster.scheduler_address)
+        assert list(answers(*there)) == alone
+        gaps = np.where(np.arange(228) == 40, np.nan, 1.0).reshape(19, 6, 2)
+        np.savez("part-1.npz", X=gaps, Y=NUMBERS["last"][11:])
         message = run("fit", "part-*.npz")
         refused(message, "part-1.npz", "NaN", 3)
-        by_workers = run("fit", "part-*.npz", "--dask", cluster.scheduler_address)
-        assert by_workers.stderr == message.stderr
-    store("last", NUMBERS["last"])
-    assert next(answers("--workers", "1")) == alone[0]
-    refused(run("fit", "part-*.npz", "--dask", "tcp://127.0.0.1:9"), "tcp://127.0.0.1:9")
+        assert run("fit", "part-*.npz", *there).stderr == message.stderr

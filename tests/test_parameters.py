@@ -4,6 +4,7 @@ Public signatures are those that the API reference shows (that it shows every pu
 of the site), and those of the commands.
 """
 
+import functools
 import importlib
 import inspect
 import re
@@ -56,14 +57,11 @@ def listed(page):
 
 def find(name):
     """The object of a dotted name; a function hides the module of its name."""
-    path = name.split(".")
+    place, _, last = name.rpartition(".")
     try:
-        found = polyattn
-        for part in path[1:]:
-            found = getattr(found, part)
+        return functools.reduce(getattr, name.split(".")[1:], polyattn)
     except AttributeError:
-        found = getattr(importlib.import_module(".".join(path[:-1])), path[-1])
-    return found
+        return getattr(importlib.import_module(place), last)
 
 
 def shown(reference):
@@ -99,40 +97,41 @@ def command_words(command, path="polyattn"):
         yield from command_words(below, f"{path} {name}")
 
 
-def outside(used, known):
-    """Words that are used and not known, with the places."""
-    places = {}
-    for where, word in used:
-        if word not in known:
-            places.setdefault(word, []).append(where)
-    return places
-
-
 WORDS, COMMANDS = listed(PAGE)
 SIGNATURES = list(parameters(shown(API)))
 
 
 def test_every_parameter_and_option_is_on_the_page_and_every_word_of_it_is_used():
-    assert outside([(where, each.name) for where, each in SIGNATURES], WORDS) == {}
-    assert outside(command_words(cli), COMMANDS) == {}
+    assert [(where, each.name) for where, each in SIGNATURES if each.name not in WORDS] == []
+    of_commands = list(command_words(cli))
+    assert [(where, word) for where, word in of_commands if word not in COMMANDS] == []
     assert {"polyattn.fit", "polyattn.Moments.load", "polyattn.data.planted"} <= shown(API).keys()
     only_commands = {word for row in read_rows(PAGE) if row[4] for word in quoted(row[0])}
     used = {each.name for _, each in SIGNATURES}
     assert WORDS.keys() - used - only_commands == set()
-    assert set(COMMANDS) - {word for _, word in command_words(cli)} == set()
-    assert len(set(COMMANDS)) == len(COMMANDS)
+    assert sorted(COMMANDS) == sorted({word for _, word in of_commands})
     assert all(len(row) == len(HEADINGS) and row[1] and row[3] for row in read_rows(PAGE))
 
 
 def test_a_default_of_the_page_is_the_default_everywhere():
-    wrong = [
-        (where, each.name, each.default)
-        for where, each in SIGNATURES
-        if each.default is not each.empty
-        and WORDS.get(each.name) is not None
-        and repr(each.default).replace("'", '"') != WORDS[each.name]
-    ]
-    assert wrong == []
+    given = [(where, each) for where, each in SIGNATURES if each.default is not each.empty]
+    known = {name: default for name, default in WORDS.items() if default is not None}
+    for where, each in given:
+        shown = repr(each.default).replace("'", '"')
+        assert known.get(each.name, shown) == shown, (where, each.name)
+
+
+def test_verbs_have_the_defaults_of_their_functions_and_all_parts_of_a_form():
+    for verb in ("fit", "certify", "audit", "learn-softmax", "learning-curve"):
+        known = inspect.signature(getattr(polyattn, verb.replace("-", "_"))).parameters
+        options = {each.name.removeprefix("no_"): each for each in cli.commands[verb].params}
+        parts = (
+            set() if verb in ("audit", "learn-softmax") else {*polyattn.Form.__dataclass_fields__}
+        )
+        assert parts <= options.keys()
+        for name in options.keys() & known.keys() - {"n_heads"}:
+            if getattr(options[name], "show_default", False):
+                assert options[name].default == known[name].default, (verb, name)
 
 
 def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
@@ -141,7 +140,5 @@ def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
     (row,) = (row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
     count, lowest, highest = re.search(r"(\d+) from (\S+) to (\S+) times", row[3]).groups()
     assert len(grid) <= int(count)
-    steps = np.diff(np.log10(grid))
-    np.testing.assert_allclose(steps, steps[0], rtol=1e-9)
-    wanted = np.log10(float(highest) / float(lowest)) / (int(count) - 1)
-    np.testing.assert_allclose(abs(steps[0]), wanted, rtol=1e-9)
+    step = np.log10(float(highest) / float(lowest)) / (int(count) - 1)
+    np.testing.assert_allclose(np.abs(np.diff(np.log10(grid))), step, rtol=1e-9)
