@@ -1,11 +1,10 @@
 """Inner parts of the solution that no public call reaches closely enough; they die with them."""
 
+import itertools
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import oracle
@@ -34,46 +33,11 @@ pytestmark = pytest.mark.kernel
 
 # ------------------------------------------------------------------ products in place
 
-SIZES = st.integers(0, 9)
-GAPS = st.sampled_from([0, 3])
-
-
-def matrix(rows, columns, extra=0):
-    """A matrix whose rows are contiguous but lie ``extra`` numbers apart."""
-    rng = np.random.default_rng([rows, columns])
-    return rng.standard_normal((rows, columns + extra))[:, :columns]
-
-
-@given(SIZES, SIZES, SIZES, GAPS)
-def test_products_in_place_are_those_of_numpy(rows, columns, inner, extra):
-    def made(*shape):
-        return matrix(*shape, extra)
-
-    square = (columns, columns)
-    for function, total, others, change in (
-        (blas.add_product, made(rows, columns), (made(rows, inner), made(columns, inner)),
-         lambda a, b: a @ b.T),
-        (blas.add_square, made(*square), (made(columns, inner),), lambda a: np.tril(a @ a.T)),
-        (blas.subtract_product, made(rows, columns), (made(inner, rows), made(inner, columns)),
-         lambda a, b: -a.T @ b),
-        (blas.subtract_square, made(*square), (made(inner, columns),),
-         lambda a: -np.triu(a.T @ a)),
-    ):  # fmt: skip
-        expected = total + change(*others)
-        function(total, *others)
-        np.testing.assert_allclose(total, expected, atol=1e-13)
-    # What is below the diagonal of the triangle is not read.
-    total, triangle = made(rows, columns), made(rows, rows)
-    triangle[np.diag_indices(rows)] = 4.0
-    expected = total.copy()
-    blas.divide_by_triangle(total, triangle)
-    np.testing.assert_allclose(np.triu(triangle).T @ total, expected, atol=1e-12)
-
 
 @pytest.mark.parametrize("size", [1, blas.PANEL, blas.PANEL + blas.TILE + 1, 3 * blas.PANEL + 5])
 def test_cholesky_by_tiles(size):
     """The factor is LAPACK's up to rounding, and the other triangle stays as it was."""
-    root = matrix(size, size + 20)
+    root = np.random.default_rng(size).standard_normal((size, size + 20))
     whole = np.asfortranarray(root @ root.T)
     whole[np.triu_indices(size, 1)] = np.nan
     assert blas.factor_lower(whole)
@@ -206,18 +170,13 @@ def test_doubts_cover_what_rounding_does(n):
         return leave_one_out._in_sample_space(found, blocks)
 
     errors, doubts = judged(features, targets, ridges)
-    exact = []
-    for ridge in ridges:
-        total = 0
-        for block in blocks:
-            fitted = oracle.ExactFit(
-                oracle.matrix(np.delete(features, block, axis=0)),
-                oracle.matrix(np.delete(targets, block, axis=0)),
-                [oracle.rational(1)] * (6 - n), oracle.rational(ridge), [oracle.rational(1)] * 6,
-            )  # fmt: skip
-            missed = oracle.matrix(targets[block]) - oracle.matrix(features[block]) * fitted.coef
-            total += sum(v * v for row in missed.tolist() for v in row)
-        exact.append(oracle.nearest(total))
+    exact = np.zeros(len(ridges))
+    ones = [oracle.rational(1)] * 6
+    for at, block in itertools.product(range(len(ridges)), blocks):
+        rest = (oracle.matrix(np.delete(each, block, axis=0)) for each in (features, targets))
+        fitted = oracle.ExactFit(*rest, ones[n:], oracle.rational(ridges[at]), ones)
+        missed = oracle.matrix(targets[block]) - oracle.matrix(features[block]) * fitted.coef
+        exact[at] += np.sum(oracle.numbers(missed) ** 2)
     missed = np.abs(errors - exact)
     assert np.all(missed <= doubts)
     assert np.all(doubts <= 1e5 * np.maximum(missed, 1e-15 * errors))
@@ -273,8 +232,7 @@ def test_rounding_of_the_gradient_is_bounded():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_curvatures_are_those_of_the_loss_and_third_derivatives_are_bounded(n_classes):
     rng = np.random.default_rng(2)
-    codes = rng.integers(0, n_classes, 200)
-    loss = LogLoss(codes, np.ones(200), n_classes)
+    loss = LogLoss(rng.integers(0, n_classes, 200), np.ones(200), n_classes)
     outputs, move = 3 * rng.standard_normal((2, loss.n_outputs, 200))
     h, point = 1e-5, loss.at(outputs)
     curved = (loss.at(outputs + h * move).slopes - loss.at(outputs - h * move).slopes) / (2 * h)
