@@ -405,28 +405,8 @@ def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok(kind):
             doubts.append(not found.outcome.ok)
             assert relative_error(oracle.features_of(found.coef, {}), truth) < 2e-2 or doubts[-1]
         assert not doubts[0]
-        if solver == "iterative":
-            assert doubts[-1] == (kind != "plain") or not noise
-
-
-def test_the_optimum_is_reached_whatever_the_units():
-    """Coordinates of units from 1e-5 to 1e5, some nearly dependent; judged by the auditor."""
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        n_dims, n_tokens = int(rng.integers(1, 4)), int(rng.integers(1, 6))
-        mode, bias = MODES[rng.integers(3)], bool(rng.integers(2))
-        x = rng.standard_normal((int(rng.integers(2, 150)), n_tokens, n_dims))
-        x *= 10.0 ** rng.uniform(-3, 3, n_dims) * 10.0 ** rng.uniform(-2, 2)
-        if rng.random() < 0.4 and n_dims > 1:
-            x[..., -1] = x[..., 0] + 10.0 ** rng.uniform(-10, 0) * x[..., -1]
-        width = n_dims + bias
-        value = rng.standard_normal((2, width, 2)) * 10.0 ** rng.uniform(-3, 3)
-        y = pa.LinearAttention(rng.standard_normal((2, width, width)), value, mode, bias)(x)
-        noise = rng.choice([0.0, 1e-12, 1e-6, 0.1, 10.0]) * np.std(y)
-        y = y + noise * rng.standard_normal(y.shape)
-        audit = pa.audit(pa.fit(x, y, mode, bias=bias), x, y)
-        assert audit.gap <= audit.rounding, seed
-        assert audit.consistent, seed
+        assert doubts[-1] or kind != "repeated"
+        assert doubts[-1] == (kind != "plain") or not noise or solver != "iterative"
 
 
 # ------------------------------------------------------------------ integers beyond float64

@@ -193,7 +193,9 @@ def problems(draw: Any) -> Problem:
         X = X + [rng.standard_normal((n, n_dims)) for n in rng.integers(1, 5, 24)]
     constant = form["bias"] or form["skip"] or form["intercept"]
     power = 0 if draw(st.booleans()) else int(rng.integers(-36, 37)) // (9 if constant else 1)
-    X = [np.ldexp(x, power) for x in X]
+    # Coordinates may have units of their own.
+    units = rng.integers(-9, 10, n_dims) if draw(st.booleans()) else np.zeros(n_dims, int)
+    X = [np.ldexp(x, power + units) for x in X]
     contexts = oracle.contexts_for(X, form, width)
     n_rows = sum(len(oracle.predicted(len(x), form["mode"])) for x in X)
     rows = rng.standard_normal((n_rows, int(rng.integers(1, 3)))) * draw(sizes(12))
@@ -207,7 +209,8 @@ def problems(draw: Any) -> Problem:
         psi = oracle.design(X, form, contexts)
         heaviest = 1.0 if weights is None else weights.max()
         ridge = float(10.0 ** rng.uniform(-6, 2) * np.mean(psi**2) * heaviest)
-    return Problem(X, rows, form, ridge, weights, contexts, alike=not constant or power == 0)
+    alike = not units.any() and (not constant or power == 0)
+    return Problem(X, rows, form, ridge, weights, contexts, alike)
 
 
 def sizes(digits: int) -> st.SearchStrategy[float]:
@@ -225,6 +228,31 @@ def test_every_way_finds_the_rational_optimum(problem):
         result = problem.fit(way)
         assert judge.complaints(Answer.of(result, problem), way) == [], way
         assert (result.ridge, result.n_features) == (problem.ridge, judge.p)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [4, 6, 8, 10])
+def test_tokens_almost_on_a_line_are_solved_to_kappa_eps(bits, mode):
+    """Of condition numbers from 1e4 to 1e10, of which sums of squares see the square."""
+    rng = np.random.default_rng(bits)
+
+    def flat(bits):
+        X = np.repeat(2.0**bits * rng.integers(-3, 4, (18, 3, 1)), 2, axis=2)
+        X[..., 1] += rng.integers(-3, 4, (18, 3))
+        n_rows = 18 if mode == "last" else 54
+        rows = rng.integers(-9, 10, (n_rows, 1)).astype(float)
+        return Problem(list(X), rows, {**oracle.DEFAULTS, "mode": mode})
+
+    problem, beyond = flat(bits), flat(20)
+    judge = Judge(problem)
+    assert judge.rank == Judge(beyond).rank == 6
+    for way in ("auto", "primal", "direct", "factor", "moments"):
+        found = problem.fit(way)
+        assert judge.complaints(Answer.of(found, problem), way) == [], way
+        assert (found.rank == 6) == (way != "moments" or bits < 8)
+        assert (found.outcome.name == "unique") == (found.rank == 6)
+        assert way == "moments" or judge.condition / 100 < found.condition
+        assert way == "auto" or beyond.fit(way).outcome.name == "minimum_norm"
 
 
 def test_the_judge_sees_what_is_wrong():

@@ -65,36 +65,23 @@ def test_memory_is_what_each_way_has_to_hold():
     assert not made["dual"].is_fit
 
 
-def test_tokens_and_modes_count_where_they_are_known():
-    without, few, many = (pa.solve.plan(1000, 4, n_tokens=n) for n in (None, 10, 1000))
-    causal = pa.solve.plan(1000, 4, n_tokens=10, form=pa.Form(mode="causal"))
-    assert causal.steps["reading"] == pytest.approx(few.steps["reading"] / 10)
+def test_tokens_and_workers_count_where_they_are_known():
+    without, few, many = (pa.solve.plan(10**9, 16, n_tokens=n) for n in (None, 10, 1000))
+    shared = pa.solve.plan(10**9, 16, n_tokens=10, n_workers=32)
     for step in ("reading", "summaries"):
         assert without.steps[step] == 0.0
         assert many.steps[step] == pytest.approx(100 * few.steps[step])
-    # In mode full rows share their sums.
+        assert shared.steps[step] == pytest.approx(few.steps[step] / 32)
+    assert shared.steps["solution"] == few.steps["solution"]
+    assert few.steps["exchange"] == 0.0 < shared.steps["exchange"]
+    # Passes of an iteration read again what does not fit.
+    kept, long = (pa.solve.plan(n, 32, 1, "iterative", n_tokens=1000) for n in (10**4, 10**10))
+    assert kept.steps["rereading"] == 0.0 < long.steps["rereading"]
+    # In mode full rows share their sums; a bias is a coordinate.
     plans = [pa.solve.plan(100_000, 24, form=pa.Form(mode=mode)) for mode in ("causal", "full")]
     assert [made.solver for made in plans] == ["iterative", "primal"]
-    # A bias is a coordinate.
     wider, other = pa.solve.plan(1000, 4, bias=True), pa.solve.plan(1000, 5)
     assert (wider.bytes, wider.seconds) == (other.bytes, other.seconds)
-
-
-def test_workers_share_all_but_the_solution():
-    alone, shared = (pa.solve.plan(10**9, 16, n_tokens=100, n_workers=n) for n in (1, 32))
-    for name in ("reading", "summaries", "sums"):
-        assert shared.steps[name] == pytest.approx(alone.steps[name] / 32)
-    assert shared.steps["solution"] == alone.steps["solution"]
-    assert alone.steps["exchange"] == 0.0 < shared.steps["exchange"]
-    # Each holds two partial sums of p^2 / 4 numbers, and outputs.
-    assert shared.worker_bytes == pytest.approx(8 * 2 * features(16) ** 2 / 4, rel=0.01)
-    # Passes of an iteration read again what does not fit.
-    kept, long, both = (
-        pa.solve.plan(n, 32, 1, "iterative", n_tokens=1000, n_workers=workers)
-        for n, workers in ((10**4, 1), (10**10, 1), (10**10, 8))
-    )
-    assert kept.steps["rereading"] == 0.0 < long.steps["rereading"]
-    assert both.steps["rereading"] == pytest.approx(long.steps["rereading"] / 8)
 
 
 def test_misuse_is_named():

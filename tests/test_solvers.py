@@ -3,136 +3,31 @@
 That all ways find the optimum of any form, weights and units is a law of test_fit.
 """
 
-from dataclasses import dataclass
-from functools import cache, cached_property
-
 import numpy as np
 import pytest
 
 import oracle
 import polyattn as pa
-from oracle import EPS, MODES
-
-# Ways that never square the condition number (primal by its refinement).
-ACCURATE = ("primal", "direct", "factor")
-
-
-def fit_by(way, X, Y, mode="last", ridge=0.0):
-    """The fit by a solver, or from sums of two parts."""
-    if way not in ("moments", "factor"):
-        return pa.fit(X, Y, mode, ridge, solver=way)
-    make = pa.Moments if way == "moments" else pa.TriangularFactor
-    sums, cut = make(X[0].shape[1], Y[0].shape[-1], mode), len(X) // 3
-    return pa.fit(statistics=sums.update(X[:cut], Y[:cut]).update(X[cut:], Y[cut:]), ridge=ridge)
-
+from oracle import EPS
 
 # ------------------------------------------------------------------ near and beyond the limits
-
-
-@dataclass(frozen=True)
-class Case:
-    """Small integers as data, their exact minimiser, and what rounding may do to it."""
-
-    X: np.ndarray
-    Y: np.ndarray
-    mode: str
-
-    @property
-    def rows(self):
-        return self.Y.reshape(-1, 1)
-
-    @cached_property
-    def exact(self):
-        return oracle.ExactFit.of(list(self.X), self.rows, {"mode": self.mode})
-
-    @cached_property
-    def phi(self):
-        """Features, each of them of size one."""
-        psi = oracle.plain_design(self.X, self.mode)
-        return psi / np.linalg.norm(psi, axis=0)
-
-    @cached_property
-    def condition(self):
-        sigma = np.linalg.svd(self.phi, compute_uv=False)
-        return float(sigma[0] / sigma[self.exact.rank - 1])
-
-    def error(self, result):
-        """Of the coefficients, relative, in units of their features."""
-        units = np.linalg.norm(oracle.plain_design(self.X, self.mode), axis=0)[:, None]
-        found, wanted = oracle.features_of(result.coef, {}), oracle.numbers(self.exact.coef)
-        return oracle.relative_error(units * found, units * wanted)
-
-    @cached_property
-    def tolerance(self):
-        """eps (kappa + kappa^2 misfit) of least squares [Wedin 1973], times a modest constant."""
-        fitted = np.linalg.norm(oracle.numbers(self.exact.predicted))
-        misfit = np.sqrt(oracle.nearest(self.exact.residual_power)) / (fitted or 1.0)
-        return 60 * EPS * (self.condition + self.condition**2 * misfit)
-
-
-@cache
-def case(kind, bits, mode="last"):
-    """Tokens almost on a line, or a sequence almost the same as another: but for 2**-bits."""
-    rng = np.random.default_rng(bits)
-    X = rng.integers(-3, 4, size=(18 if kind == "flat" else 4, 3, 2)).astype(float)
-    if kind == "flat":
-        X[..., 0] = 2.0**bits * rng.integers(-3, 4, size=X.shape[:2])
-        X[..., 1] += X[..., 0]
-    else:
-        X *= 2.0**bits
-        X[1] = X[0] + rng.integers(1, 4, size=X[1].shape)
-    shape = (len(X), 1) if mode == "last" else (*X.shape[:2], 1)
-    return Case(X, rng.integers(-9, 10, size=shape).astype(float), mode)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_nearly_dependent_features_are_solved_to_kappa_eps(mode):
-    """Tokens almost on a line: kappa from 1e4 to 1e10, the sums of squares have its square."""
-    for bits in (4, 6, 8, 10):
-        task = case("flat", bits, mode)
-        for way in (*ACCURATE, "auto"):
-            result = fit_by(way, task.X, task.Y, mode)
-            assert task.error(result) < task.tolerance, (bits, way)
-            assert (result.rank, result.outcome.name) == (6, "unique"), (bits, way)
-            rounding = 10 * EPS * task.condition
-            assert result.risk == pytest.approx(oracle.nearest(task.exact.risk), rel=rounding)
-            assert task.condition / 100 < result.condition < task.condition * 100
-    task = case("flat", 20, mode)
-    assert task.exact.rank == 6
-    for way in ACCURATE:
-        result = fit_by(way, task.X, task.Y, mode)
-        assert result.outcome.name == "minimum_norm"
-        assert result.rank < 6
-
-
-def test_moments_alone_are_right_or_say_what_they_cannot_see():
-    for bits in (4, 6, 8, 10):
-        task = case("flat", bits)
-        result = fit_by("moments", task.X, task.Y)
-        assert (result.outcome.name == "unique") == (bits < 8)
-        if bits < 8:
-            assert task.error(result) < 60 * EPS * task.condition**2
-        # Whatever the coefficients, the risk is theirs, up to the cancellation of <P, M P>.
-        loss = np.mean((task.Y - result.predict(task.X)) ** 2)
-        trace = np.trace(oracle.second_moment(oracle.plain_design(task.X)))
-        assert result.risk == pytest.approx(
-            loss, rel=1e-9, abs=10 * EPS * trace * np.linalg.norm(result.coef) ** 2
-        )
 
 
 @pytest.mark.parametrize("bits", [6, 10, 14])
 def test_a_kernel_is_refined_to_kappa_eps(bits):
     """Two sequences almost the same: the kernel alone would leave an error of kappa^2 eps."""
-    task = case("alike", bits)
-    result = pa.fit(task.X, task.Y, solver="dual")
-    assert 2**bits < task.condition < 2 ** (bits + 9)
-    assert result.condition < 10 * task.condition
-    outputs = result.predict(task.X)
-    rounding = 10 * EPS * task.condition
-    assert oracle.relative_error(outputs, task.Y) < rounding
-    wanted, found = oracle.numbers(task.exact.coef), oracle.features_of(result.coef, {})
-    assert oracle.relative_error(found, wanted) < 6 * rounding
-    assert result.risk < rounding**2 * float(np.mean(task.Y**2))
+    rng = np.random.default_rng(bits)
+    X, Y = rng.integers(-3, 4, (4, 3, 2)) * 2.0**bits, rng.integers(-9, 10, (4, 1)).astype(float)
+    X[1] = X[0] + rng.integers(1, 4, size=(3, 2))
+    phi = oracle.plain_design(X)
+    condition = np.linalg.cond(phi / np.linalg.norm(phi, axis=0))
+    assert 2**bits < condition < 2 ** (bits + 9)
+    found, rounding = pa.fit(X, Y, solver="dual"), 10 * EPS * condition
+    assert found.condition < 10 * condition
+    assert oracle.relative_error(found.predict(X), Y) < rounding
+    wanted = oracle.numbers(oracle.ExactFit.of(list(X), Y, {}).coef)
+    assert oracle.relative_error(oracle.features_of(found.coef, {}), wanted) < 6 * rounding
+    assert found.risk < rounding**2 * float(np.mean(Y**2))
 
 
 @pytest.mark.parametrize("power", [6, 5, 3])
@@ -154,9 +49,9 @@ def test_a_small_ridge_that_steadies_moments_is_added():
     X, Y = rng.standard_normal((200, 4, 2)), rng.standard_normal((200, 1))
     X[..., 1] = X[..., 0] + 0.02 * X[..., 1]
     ridge = 3e-13 * float(np.sum(oracle.plain_design(X) ** 2))
-    found, expected = (fit_by(way, X, Y, ridge=ridge) for way in ("moments", "direct"))
+    found = pa.fit(statistics=pa.Moments(2, 1).update(X, Y), ridge=ridge)
+    expected, without = (pa.fit(X, Y, ridge=each, solver="direct") for each in (ridge, 0.0))
     assert oracle.relative_error(found.coef, expected.coef) < 1e-2
-    without = fit_by("direct", X, Y)
     assert np.linalg.norm(expected.coef) < 0.9 * np.linalg.norm(without.coef)
 
 
