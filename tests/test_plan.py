@@ -14,13 +14,10 @@ PLANS = {
     "tall": (10_000, 8, 8, "primal"),
     "just tall": (288, 8, 1, "primal"),
     "one row short": (287, 8, 1, "direct"),
-    "few rows": (100, 16, 16, "direct"),
-    "many rows, wide": (8192, 64, 64, "dual"),
     "few rows, very wide": (1000, 64, 1, "dual"),
     "few rows, features that would take long": (1024, 16, 1, "dual"),
     "fewer rows than features, both many": (30_000, 64, 1, "iterative"),
     "tall and wide": (100_000, 32, 1, "iterative"),
-    "tall and nearly wide": (100_000, 19, 1, "primal"),
     "one row": (1, 1, 1, "primal"),
 }
 

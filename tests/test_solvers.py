@@ -124,19 +124,3 @@ def test_kernels_of_few_rows_and_of_more_than_a_block(n_rows, n_dims, penalty):
         found = pa.fit(X, Y, solver=solver, ridge=ridge)
         assert oracle.relative_error(found.predict(fresh), wanted) < 1e-7
         assert np.all(found.predict(X)[:3] == 0.0)
-
-
-def test_few_rows_take_a_kernel_and_lose_nothing():
-    """What auto takes for wide tokens agrees with the singular values of the features."""
-    rng = np.random.default_rng(0)
-    mixing = np.linalg.qr(rng.standard_normal((20, 20)))[0] * np.geomspace(1, 0.1, 20)
-    X, Y = rng.standard_normal((150, 3, 20)) @ mixing, rng.standard_normal((150, 2))
-    twice, zeros = X.copy(), X.copy()
-    twice[1], zeros[:2] = X[0], 0.0
-    for tokens, rank in ((X, 150), (twice, 149), (zeros, 148)):
-        found, exact = pa.fit(tokens, Y), pa.fit(tokens, Y, solver="direct")
-        assert found.solver == "dual"
-        assert found.rank == exact.rank == rank
-        assert found.outcome.name == exact.outcome.name == "minimum_norm"
-        assert oracle.relative_error(found.coef, exact.coef) < 1e-10
-        assert found.risk == pytest.approx(exact.risk, rel=1e-9, abs=1e-20)

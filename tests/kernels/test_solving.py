@@ -1,6 +1,5 @@
 """Inner parts of the solution that no public call reaches closely enough; they die with them."""
 
-import itertools
 import threading
 
 import numpy as np
@@ -12,15 +11,7 @@ import polyattn as pa
 from oracle import EPS
 from polyattn.numerics import blas
 from polyattn.numerics.parallel import map_pieces, n_workers
-from polyattn.solve import (
-    curvature_model,
-    decomposition,
-    leave_one_out,
-    newton,
-    normal_equations,
-    planning,
-    solving,
-)
+from polyattn.solve import curvature_model, newton, normal_equations, planning, solving
 from polyattn.solve import logistic as solve_logistic
 from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.excess import FAILURE, least_eigenvalue
@@ -52,10 +43,7 @@ def test_cholesky_by_tiles(size):
 # ------------------------------------------------------------------ threads
 
 
-def test_pieces_within_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
-    def inner(i):
-        return sum(map_pieces(lambda j: 10 * i + j, range(4)))
-
+def test_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
     other, running = threading.Event(), []
 
     def work(i):
@@ -69,7 +57,6 @@ def test_pieces_within_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
         running.remove(i)
 
     with threadpool_limits(2, user_api="blas"):
-        assert map_pieces(inner, range(8)) == [40 * i + 6 for i in range(8)]
         assert map_pieces(lambda _: n_workers(), range(4)) == [1, 1, 1, 1]
         with pytest.raises(ValueError, match="first"):
             map_pieces(work, range(6))
@@ -136,39 +123,6 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     result = pa.fit(X, Y, ridge=1.0, solver="iterative")
     assert (result.outcome.ok, result.solver) == (False, "iterative")
     assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
-
-
-# ------------------------------------------------------------------ leaving out
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_doubts_cover_what_rounding_does(n):
-    """A tiny row with large targets, and ridges at which it steers the others."""
-    rng = np.random.default_rng(0)
-    features, targets = rng.standard_normal((6, 6)), rng.standard_normal((6, 2))
-    features[0] *= 1e-12
-    ridges = 10.0 ** np.arange(-14, -5)
-    blocks = [slice(at, at + n) for at in range(0, 6, n)]
-
-    def judged(features, targets, ridges):
-        found = decomposition.of_matrix(features, targets, ridges)
-        return leave_one_out._in_sample_space(found, blocks)
-
-    errors, doubts = judged(features, targets, ridges)
-    exact = np.zeros(len(ridges))
-    ones = [oracle.rational(1)] * 6
-    for at, block in itertools.product(range(len(ridges)), blocks):
-        rest = (oracle.matrix(np.delete(each, block, axis=0)) for each in (features, targets))
-        fitted = oracle.ExactFit(*rest, ones[n:], oracle.rational(ridges[at]), ones)
-        missed = oracle.matrix(targets[block]) - oracle.matrix(features[block]) * fitted.coef
-        exact[at] += np.sum(oracle.numbers(missed) ** 2)
-    missed = np.abs(errors - exact)
-    assert np.all(missed <= doubts)
-    assert np.all(doubts <= 1e5 * np.maximum(missed, 1e-15 * errors))
-    assert doubts[0] > 1e-4 * errors[0]
-    assert doubts[-1] < 1e-8 * errors[-1]
-    larger = judged(2.0**20 * features, 2.0**20 * targets, 2.0**40 * ridges)
-    np.testing.assert_allclose(larger[1], 2.0**40 * doubts, rtol=1e-6)
 
 
 # ------------------------------------------------------------------ log-loss: what proofs rest on
