@@ -177,7 +177,8 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
         assert found.risk <= 1e-26 * np.mean((size * y) ** 2)
     one_row, tiny_output, noisy, zero = (y.copy() for _ in range(4))
     one_row[-1, -1] += 1e-6
-    tiny_output[..., 0] = 1e-20 * np.random.default_rng(1).standard_normal(y.shape[:2])
+    # Whose squares underflow: zero is no residual of zero.
+    tiny_output[..., 0] = 1e-200 * np.random.default_rng(1).standard_normal(y.shape[:2])
     noisy += 1e-9 * np.random.default_rng(2).standard_normal(y.shape)
     zero[..., 1] = 0.0
     for targets in (one_row, tiny_output, noisy, zero):
