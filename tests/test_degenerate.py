@@ -191,6 +191,13 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
     assert pa.fit(x, y, "causal", try_exact=False).statistics.n_rows == y[..., 0].size
 
 
+@pytest.mark.parametrize("kind", ["leverage", "worst_case"])
+def test_bounds_know_inputs_of_another_size_than_the_data(kind):
+    certificate = pa.certify(X)
+    plain, small = (certificate.bound(size * FRESH, 1.0, kind=kind) for size in (1.0, 1e-50))
+    np.testing.assert_allclose(small, 1e-150 * plain, rtol=1e-9)
+
+
 # ------------------------------------------------------------------ nothing, or little, to learn
 
 
