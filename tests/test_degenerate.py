@@ -115,6 +115,13 @@ def test_constants_beside_tokens_of_any_size_keep_all_digits():
         assert np.array_equal(pa.fit(tokens, NOISY, form=form).predict(tokens), plain.predict(X))
 
 
+def test_a_ridge_keeps_its_meaning_in_any_units():
+    plain = pa.fit(X, NOISY, ridge=1.0)
+    for scale in (1e-40, 1e40):
+        scaled = pa.fit(scale * X, NOISY, ridge=scale**3 * scale**3)
+        assert relative_error(scaled.coef * scale**3, plain.coef) < 1e-9
+
+
 TINY_QUERIES = X * np.where(np.arange(5) == 4, 1e-200, 1.0)[:, None]
 LIGHT = {"sample_weight": np.full(100, 1e-280)}
 OUT_OF_RANGE = {

@@ -1,4 +1,4 @@
-"""Every way to the optimum, near the limits of float64: right to rounding, or said to be not.
+"""Kernels of rows, and sums, near the limits of float64: right to rounding, or said to be not.
 
 That all ways find the optimum of any form, weights and units is a law of test_fit.
 """
