@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,7 +29,6 @@ FRESH = RNG.standard_normal((9, 4, 2))
 TRUTH = pa.data.random_layer(2, mode="last", random_state=0)
 Y = TRUTH(X)
 NOISY = Y + 0.1 * RNG.standard_normal(Y.shape)
-WEIGHTS = RNG.uniform(0.5, 1.5, 100)
 
 
 def fit_by(way, tokens, targets, mode="last", **more):
@@ -83,30 +84,18 @@ def test_tokens_and_targets_of_any_size_have_the_same_answer_or_none(seed, token
         assert np.all(column_errors(outputs, one.predict(x)) < 1e-12)
 
 
-@pytest.mark.parametrize("power", [-700, -300, 300, 400])
+@pytest.mark.parametrize("power", [-300, 300])
 def test_a_tiny_output_beside_a_large_one_is_met_as_if_alone(power):
     for way in WAYS:
-        one = fit_by(way, X, NOISY)
-        for shifts in ([power, 0], [0, power]):
-            other = fit_by(way, X, np.ldexp(NOISY, shifts))
-            coef = np.ldexp(other.coef, -np.array(shifts)[:, None, None])
-            assert relative_error(coef, one.coef) < (1e-6 if way == "iterative" else 1e-10)
-            if way in ("primal", pa.TriangularFactor) and power < 0:
-                assert np.all(column_errors(other.layer(FRESH), other.predict(FRESH)) < 1e-8)
-                assert other.heads.output_error < 1e-8
+        one, shifts = fit_by(way, X, NOISY), np.array([power, 0])
+        other = fit_by(way, X, np.ldexp(NOISY, shifts))
+        coef = np.ldexp(other.coef, -shifts[:, None, None])
+        assert relative_error(coef, one.coef) < (1e-6 if way == "iterative" else 1e-10)
+    assert np.all(column_errors(other.layer(FRESH), other.predict(FRESH)) < 1e-8)
+    assert other.heads.output_error < 1e-8
     alone = pa.fit(X, NOISY[:, :1], ridge="loo")
     both = pa.fit(X, np.ldexp(NOISY, [0, -500]), ridge="loo")
     assert both.ridge == alone.ridge  # beside a large output a tiny one has no say
-
-
-def test_weights_of_any_size_say_the_same():
-    for way in WAYS:
-        plain = fit_by(way, X, NOISY, sample_weight=WEIGHTS)
-        for weight in (1e-300, 1e-150, 1e150, 1e300):
-            scaled = fit_by(way, X, NOISY, sample_weight=weight * WEIGHTS)
-            tolerance = 1e-7 if way == "iterative" else 1e-12
-            assert relative_error(scaled.coef, plain.coef) < tolerance
-            assert scaled.risk == pytest.approx(plain.risk, rel=1e-9)
 
 
 def test_weights_hide_no_row_that_can_be_met():
@@ -119,46 +108,31 @@ def test_weights_hide_no_row_that_can_be_met():
         assert relative_error(theta, oracle.numbers(exact.coef)) < 1e-12
 
 
-def test_coordinates_of_very_different_size_are_all_fitted():
-    for tokens in (X * [2.0**-39, 2.0**-190], X * [2.0**38, 1e-30]):
-        for way in WAYS:
-            result = fit_by(way, tokens, Y)
-            assert np.all(column_errors(result.predict(tokens), Y) < 1e-9), way
-
-
-def test_constants_beside_tokens_of_any_size_and_refinement_keep_all_digits():
+def test_constants_beside_tokens_of_any_size_keep_all_digits():
     form = Form(skip=True, intercept=True, mean=True)
     plain = pa.fit(X, NOISY, form=form)
     for tokens in (np.ldexp(X, -50), np.ldexp(X, 50)):
         assert np.array_equal(pa.fit(tokens, NOISY, form=form).predict(tokens), plain.predict(X))
-    skewed = X @ [[1, 1], [0, 0.1]]  # cubic features of condition 1e4
-    assert pa.fit(skewed, TRUTH(skewed), solver="primal").risk < 1e-27 * np.mean(Y**2)
 
 
-def test_a_ridge_keeps_its_meaning_in_any_units_or_is_refused():
+def test_a_ridge_keeps_its_meaning_in_any_units():
     plain = pa.fit(X, NOISY, ridge=1.0)
     for scale in (1e-40, 1e40):
         scaled = pa.fit(scale * X, NOISY, ridge=scale**3 * scale**3)
         assert relative_error(scaled.coef * scale**3, plain.coef) < 1e-9
-        assert scaled.outcome.name == "regularised"
-    huge = pa.fit(1e100 * X, 1e100 * NOISY, ridge=1.0)  # 1e600 + 1
-    assert relative_error(huge.coef * 1e200, pa.fit(X, NOISY).coef) < 1e-9
-    assert huge.ridge == 1.0
 
 
 TINY_QUERIES = X * np.where(np.arange(5) == 4, 1e-200, 1.0)[:, None]
 LIGHT = {"sample_weight": np.full(100, 1e-280)}
 OUT_OF_RANGE = {
     "coefficients": [
-        lambda: pa.fit(1e150 * X, NOISY), lambda: pa.fit(1e-120 * X, 1e150 * NOISY),
-        lambda: pa.fit(5e-324 * np.ones((4, 1, 1)), np.ones(4)),
+        lambda: pa.fit(1e150 * X, NOISY), lambda: pa.fit(5e-324 * np.ones((4, 1, 1)), np.ones(4)),
         # Beside a coordinate of 1e50, that of 1e90 has coefficients of 1e-310.
         lambda: pa.fit(X * [1e90, 1e50], 1e-40 * NOISY),
     ],
     "risk": [
         lambda: pa.fit(X, 1e160 * NOISY), lambda: pa.fit(X, 1e160 * NOISY, n_heads=1),
         lambda: pa.fit(X, 1e-160 * NOISY), lambda: pa.fit(X, 1e-150 * Y, ridge="loo"),
-        lambda: pa.audit(pa.LinearAttention(*(1e80 * np.ones((2, 1, 2, 2)))), X, Y),
         lambda: pa.audit(pa.LinearAttention(TRUTH.attn, 1e-160 * TRUTH.value), X, 1e-160 * NOISY),
     ],
     "ridge": [
@@ -166,35 +140,26 @@ OUT_OF_RANGE = {
         lambda: pa.fit(np.ldexp(X, -170), NOISY, ridge="loo"),
     ],
     "coordinates of X": [
-        lambda: pa.fit(X * [1.0, 1e-150], Y),
-        lambda: pa.fit(1e-100 * X, Y, bias=True),
+        lambda: pa.fit(X * [1.0, 1e-150], Y), lambda: pa.fit(1e-100 * X, Y, bias=True),
         *(lambda make=make: make(2, 2).update(X * [1e60, 0.0], Y)
           + make(2, 2).update(X * [0.0, 1.0], Y) for make in KINDS),
     ],
     "outputs of Y": [
-        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y * [1.0, 1e-200], solver=solver)
-          for solver in SOLVERS),
         *(lambda make=make: make(2, 2).update(X, Y * [1.0, 1e-300]) for make in KINDS),
         *(lambda options=options: pa.fit(X, Y * [1.0, 1e-300], **options)
           for options in ({"ridge": "loo"}, {"ridge": "gcv"}, {"n_heads": "auto"}, {})),
-        lambda: pa.Moments(2, 2).update(X, Y * [1.0, 1e-200]).target_gram,
         lambda: pa.audit(TRUTH, X, Y * [1.0, 1e-300]),
     ],
     "sample_weight": [
-        *(lambda solver=solver: pa.fit(X * [1.0, 1e-40], Y, solver=solver, **LIGHT)
-          for solver in SOLVERS),
-        *(lambda make=make: make(2, 2).update(X * [1.0, 0.0], Y, LIGHT["sample_weight"])
-          .update(X * [0.0, 1e-40], Y, LIGHT["sample_weight"]) for make in KINDS),
+        *(lambda way=way: fit_by(way, X * [1.0, 1e-40], Y, **LIGHT) for way in WAYS),
     ],
+    # Queries of 1e-200 beside their context: rank 0 would be a wrong answer.
     "squares of all features": [
-        # Queries of 1e-200 beside their context: rank 0 would be a wrong answer.
         *(lambda solver=solver: pa.fit(TINY_QUERIES[:5], Y[:5], solver=solver)
           for solver in ("auto", "dual", "direct", "primal")),
     ],
-    "outputs": [
-        *(lambda a=a, x=x: pa.LinearAttention(a * np.eye(2), a * np.eye(2))(x * FRESH)
-          for a, x in ((1e150, 1e50), (1.0, 1e150), (1e-150, 1e-50), (1.0, 1e-150))),
-    ],
+    "float64": [lambda: pa.Moments(1).update(np.full((2, 1, 1), 1e100)).gram],
+    "apart": [lambda: pa.certify(X).bound(np.concatenate([FRESH, FRESH * 1e-150]), 1.0)],
 }  # fmt: skip
 
 
@@ -212,15 +177,15 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
     x, y = np.asarray(task.X), np.array(task.Y)
     sums = pa.fit(x, y, "causal", solver="primal")
     weights = np.random.default_rng(0).uniform(0.0, 2.0, len(x))
-    for targets, more in ((y, {}), (y, {"sample_weight": weights}), (1e-120 * y, {})):
-        found = pa.fit(x, targets, "causal", **more)
-        size = 1e-120 if targets is not y else 1.0
+    for size, more in ((1.0, {}), (1.0, {"sample_weight": weights}), (1e-120, {})):
+        found = pa.fit(x, size * y, "causal", **more)
         assert relative_error(found.coef / size, sums.coef) < 1e-12
         assert (found.rank, found.outcome.name) == (18, "unique")
-        assert found.risk <= 1e-26 * np.mean(targets**2)
+        assert found.risk <= 1e-26 * np.mean((size * y) ** 2)
     one_row, tiny_output, noisy, zero = (y.copy() for _ in range(4))
     one_row[-1, -1] += 1e-6
-    tiny_output[..., 0] = 1e-20 * np.random.default_rng(1).standard_normal(y.shape[:2])
+    # Whose squares underflow: zero is no residual of zero.
+    tiny_output[..., 0] = 1e-200 * np.random.default_rng(1).standard_normal(y.shape[:2])
     noisy += 1e-9 * np.random.default_rng(2).standard_normal(y.shape)
     zero[..., 1] = 0.0
     for targets in (one_row, tiny_output, noisy, zero):
@@ -229,34 +194,15 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
         sizes = np.abs(expected.coef).max(axis=(1, 2), keepdims=True) + 1e-300
         assert np.all(np.abs(found.coef - expected.coef) <= 1e-9 * sizes)
         assert found.risk == pytest.approx(expected.risk, rel=1e-6, abs=1e-26)
-    assert pa.fit(x, one_row, "causal").risk > 1e-17
     # Sums are kept where they were asked for.
     assert pa.fit(x, y, "causal", try_exact=False).statistics.n_rows == y[..., 0].size
 
 
-def test_tiny_noise_is_not_taken_for_a_layer():
-    """The squares of the second output underflow, and zero is no residual of zero."""
-    rng = np.random.default_rng(1)
-    many, noise = rng.standard_normal((1000, 4, 2)), rng.standard_normal(1000)
-    expected = pa.fit(many, noise, solver="direct")
-    for size, weight in ((1.0, 1.0), (1e-165, 1.0), (1e-200, 1.0), (1e-23, 1e-280)):
-        targets = np.stack([TRUTH(many)[:, 0], size * noise], axis=1)
-        found = pa.fit(many, targets, sample_weight=np.full(1000, weight))
-        assert relative_error(found.coef[1] / size, expected.coef[0]) < 1e-9
-        assert size < 1e-150 or found.risk > 0.5 * expected.risk * size**2
-
-
-def test_bounds_of_any_size_say_the_same():
+@pytest.mark.parametrize("kind", ["leverage", "worst_case"])
+def test_bounds_know_inputs_of_another_size_than_the_data(kind):
     certificate = pa.certify(X)
-    for kind in ("leverage", "worst_case"):
-        plain = certificate.bound(FRESH, risk=1.0, kind=kind)
-        # For inputs of another size than the data, and for risks of any size.
-        small = certificate.bound(FRESH * 1e-50, 1e-300, kind=kind)
-        np.testing.assert_allclose(small, plain * 1e-150 * 1e-150, rtol=1e-9)
-        assert np.all(certificate.bound(FRESH * 1e-60, 1e-300, kind=kind) > 0)  # rounded up
-    with pytest.raises(OutOfRange, match="apart"):
-        certificate.bound(np.concatenate([FRESH, FRESH * 1e-150]), 1.0)
-    assert certificate.bound(np.concatenate([FRESH, 0.0 * FRESH]), 1.0)[-1] == 0.0
+    plain, small = (certificate.bound(size * FRESH, 1.0, kind=kind) for size in (1.0, 1e-50))
+    np.testing.assert_allclose(small, 1e-150 * plain, rtol=1e-9)
 
 
 # ------------------------------------------------------------------ nothing, or little, to learn
@@ -268,23 +214,18 @@ def test_zeros_single_numbers_and_repetitions(way):
     for mode in MODES:
         shape = (2,) if mode == "last" else (5, 2)
         y = rng.standard_normal((100, *shape))
-        # Tokens of zeros explain nothing, with a ridge or without.
-        for more in ({}, {"ridge": 1.0}):
+        # Tokens of zeros explain nothing, and targets of zeros are met by zero.
+        for more, rank in (({}, 0), ({"ridge": 1.0}, None)):
             blind = fit_by(way, 0 * X, y, mode, **more)
             assert not blind.coef.any()
             assert blind.risk == pytest.approx(np.mean(np.sum(y**2, axis=-1)))
-            if not more and way != "iterative":
-                assert (blind.rank, blind.outcome.name) == (0, "minimum_norm")
-        # Targets of zeros are met by zero.
-        for tokens in (X, 1e100 * X, 0 * X):
-            zero = fit_by(way, tokens, 0 * y, mode)
-            assert not zero.coef.any()
-            assert zero.risk == 0
+            assert blind.rank == (None if way == "iterative" else rank)
+        zero = fit_by(way, X, 0 * y, mode)
+        assert (zero.coef.any(), zero.risk) == (False, 0)
         # N = n = d = e = 1: y = c x^3.
         y = np.full((1, 1) if mode == "last" else (1, 1, 1), 24.0)
         one = fit_by(way, np.full((1, 1, 1), 2.0), y, mode)
         assert one.coef[0, 0, 0] == pytest.approx(3.0, rel=1e-14)
-        assert one.predict(np.full((1, 1, 1), 3.0)).item() == pytest.approx(81.0)
         # One sequence is met exactly; one that comes again and again by its mean.
         x, y = rng.standard_normal((1, 2, 3)), rng.standard_normal((1, *shape))[:, :2]
         alone = fit_by(way, x, y, mode)
@@ -294,10 +235,6 @@ def test_zeros_single_numbers_and_repetitions(way):
         again = fit_by(way, np.repeat(x, 50, axis=0), many, mode)
         assert relative_error(again.predict(x[0]), many.mean(axis=0)) < 1e-9
         assert not again.outcome.ok
-        # Constant tokens: in mode causal the first position sees one, the second two, ...
-        constant = fit_by(way, np.full((30, 3, 2), 7.0), np.ones((30, *shape))[:, :3], mode)
-        assert constant.rank in (1, None)
-        assert not constant.outcome.ok
 
 
 # ------------------------------------------------------------------ structure in the features
@@ -315,6 +252,8 @@ STRUCTURES = {
     "a coordinate three times another": (DOUBLED, {}, 0, 22),
     "a zero coordinate": (DOUBLED * [1.0, 0.0, 1.0, 1.0], {}, 22, 12),
     "lag 0 of whole tokens": (DOUBLED[..., :3], {"mode": "causal", "lags": 1}, 0, 8),
+    "a map to zero": (PROMPTS, {"query": np.zeros((4, 2))}, 20, 0),
+    "nothing to attend to": (PROMPTS[:, :1], {"include_query": False}, 40, 0),
     "two constants": (
         DOUBLED[..., :2], {"mode": "full", "bias": True, "mean": True, "intercept": True}, 0, 1
     ),
@@ -352,13 +291,13 @@ def test_what_is_nearly_structure_is_told_apart():
     """Features that agree to 1e-9, large sequences and units make no feature a multiple."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((400, 5, 3))
-    close, large, summed = x.copy(), x.copy(), x.copy()
+    y, close, large = noise_for(x, {}), x.copy(), x.copy()
     close[..., 2] = x[..., 1] * (1.0 + 1e-9 * rng.standard_normal(x.shape[:2]))
     large[7] *= 1e6
-    summed[..., 2] = x[..., 0] + x[..., 1]
-    y = noise_for(x, {})
-    for tokens, rank in ((x, 18), (summed, 6), (x * [1e8, 1.0, 1e-8], 18), (x * [1e-5, 1e3, 1], 18),
-                         (x[..., [0, 1, 1]] * [1e8, 1.0, 1.0], 6)):  # fmt: skip
+    summed = x @ [[1, 0, 1], [0, 1, 1], [0, 0, 0]]
+    for tokens, rank in (
+        (summed, 6), (x * [1e8, 1.0, 1e-8], 18), (x[..., [0, 1, 1]] * [1e8, 1.0, 1.0], 6),
+    ):  # fmt: skip
         assert pa.fit(tokens, y, solver="primal").rank == rank
     primal, direct = (pa.fit(close, y, solver=solver) for solver in ("primal", "direct"))
     assert primal.rank > 6
@@ -367,18 +306,9 @@ def test_what_is_nearly_structure_is_told_apart():
     assert pa.certify(large).verdict == "identifiable"
 
 
-def test_data_without_any_feature_have_rank_zero_and_underflow_has_not():
-    nothing = {
-        "zeros": (0.0 * PROMPTS, Form()),
-        "a map to zero": (PROMPTS, Form(query=np.zeros((4, 2)))),
-        "nothing to attend to": (PROMPTS[:, :1], Form(include_query=False)),
-    }
-    for x, form in nothing.values():
-        found = pa.fit(x, noise_for(x, {}), form=form)
-        assert (found.rank, found.outcome.name) == (0, "minimum_norm")
-        assert not found.coef.any()
+def test_features_whose_squares_underflow_are_seen_by_a_factorisation():
     targets = TRUTH(1e100 * TINY_QUERIES) / 1e100
-    tall = pa.fit(TINY_QUERIES, targets, solver="direct")  # which never forms their squares
+    tall = pa.fit(TINY_QUERIES, targets, solver="direct")
     assert tall.rank == 6
     assert np.all(column_errors(tall.predict(TINY_QUERIES), targets) < 1e-9)
 
@@ -386,28 +316,27 @@ def test_data_without_any_feature_have_rank_zero_and_underflow_has_not():
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_call_absent_only_what_never_had_a_term(kind):
     """Not what underflows, has faded, or is rounded to zero by a matrix."""
-    rng = np.random.default_rng(12)
-    x = rng.standard_normal((150, 4, 3))
+    x = np.random.default_rng(12).standard_normal((150, 4, 3))
 
-    def verdict(tokens, **fields):
-        sums = kind(tokens.shape[2], 0, form=Form(**fields)).update(tokens)
-        return pa.certify(statistics=sums)
+    def sums(tokens, **fields):
+        return kind(tokens.shape[2], 0, form=Form(**fields)).update(tokens)
 
     unlabelled, tiny, faded = x.copy(), x.copy(), x.copy()
     unlabelled[:, -1, 0] = 0.0
     for tokens in (unlabelled, unlabelled[:14]):
-        proved = verdict(tokens)
+        proved = pa.certify(statistics=sums(tokens))
         assert (proved.verdict, proved.structure.rest) == ("not_identifiable", "identifiable")
         assert proved.structure.n_zero == 6
-    both = kind(3, 0).update(unlabelled) + kind(3, 0).update(x)
-    assert pa.certify(statistics=both).verdict == "identifiable"
+    assert pa.certify(statistics=sums(unlabelled) + sums(x)).verdict == "identifiable"
     tiny[:, -1, 0] *= 1e-170
-    assert verdict(tiny).verdict == "undecided"
     faded[:, 1:-1] = 0.0
-    for decay in (1e-200, [1e-200, 1e-100]):
-        assert verdict(faded, decay=decay, include_query=False).verdict == "undecided"
     equal = np.repeat(x[:, :, :1], 2, axis=2)
-    assert verdict(equal, key=np.array([[1.0], [-1.0]])).verdict == "undecided"
+    for open_one in (
+        sums(tiny), sums(faded, decay=1e-200, include_query=False),
+        sums(faded, decay=[1e-200, 1e-100], include_query=False),
+        sums(equal, key=np.array([[1.0], [-1.0]])),
+    ):  # fmt: skip
+        assert pa.certify(statistics=open_one).verdict == "undecided"
 
 
 # ------------------------------------------------------------------ what rounding hides
@@ -416,26 +345,22 @@ def test_sums_call_absent_only_what_never_had_a_term(kind):
 def test_one_sequence_or_weight_that_hides_the_others_is_named():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((60, 5, 3)), rng.standard_normal((60, 1))
-    large, heavy = x.copy(), np.append(1e300, np.ones(59))
+    large, heavy = x.copy(), {"sample_weight": np.append(1e300, np.ones(59))}
     large[0] *= 1e6
-    few = x[[0, 1, 2, 3, 3]], y[:5]
-    weights = [1e300, *[1e-200] * 4]
     for found, size in (
-        (pa.fit(large, y), "1e+0"), (pa.fit(x, y, sample_weight=heavy), "1e+300"),
-        (pa.fit(x, y, sample_weight=heavy, solver="iterative"), "1e+300"),
-        (pa.fit(*few, sample_weight=weights, solver="direct"), "1e+500"),
+        (pa.fit(large, y), "1e+0"), (pa.fit(x, y, **heavy), "1e+300"),
+        (pa.fit(x, y, solver="iterative", **heavy), "1e+300"),
     ):  # fmt: skip
         assert size in found.outcome.sentence
         assert not found.outcome.ok
 
 
-@pytest.mark.parametrize("power", [1, 3, 6])
-def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer(power):
+def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer():
     """Rounded coefficients may miss the error that a factor promises; zeros never lose."""
-    rng = np.random.default_rng(power)
+    rng = np.random.default_rng(3)
     x, y = rng.standard_normal((150, 3, 2)), rng.standard_normal((150, 1))
     x[..., 1] = x[..., 0] * (1 + 1e-9 * rng.standard_normal((150, 3)))
-    x[0] *= 10.0**power
+    x[0] *= 1e3
     for solver in ("primal", "direct"):
         result = pa.fit(x, y, bias=True, solver=solver)
         assert result.risk == pytest.approx(np.mean((result.predict(x) - y) ** 2), rel=1e-4)
@@ -457,59 +382,28 @@ def test_the_smallest_norm_is_that_in_true_coordinates(unit):
         assert one.risk == pytest.approx(other.risk, rel=1e-12)
 
 
-def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok():
-    """Repeated sequences of unlike targets: errors that remain, over a ridge near rounding."""
-    rng = np.random.default_rng(0)
-    x, y = np.tile(rng.standard_normal((5, 4, 4)), (2, 1, 1)), rng.standard_normal((10, 1))
-    for ridge in (1e-6, 1e-12):
-        # The same objective but for a constant, without a repetition.
-        truth = pa.fit(x[:5], (y[:5] + y[5:]) / 2, ridge=ridge, sample_weight=np.full(5, 2.0))
-        assert truth.outcome.ok
-        for solver in ("auto", "direct", "dual", "primal"):
-            found = pa.fit(x, y, ridge=ridge, solver=solver)
-            near = relative_error(found.coef, truth.coef) < 1e-4
-            assert found.outcome.ok == near == (ridge > 1e-9)
-
-
 @pytest.mark.parametrize("kind", ["rank", "repeated", "plain"])
-def test_an_iteration_names_what_a_small_ridge_leaves_open(kind):
+def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok(kind):
     """What is called found is near the truth in rational numbers."""
-    for noise in (0.0, 1e-14):
+    # The primal solver takes what is a multiple but for rounding for a multiple.
+    solvers = SOLVERS if kind == "repeated" else SOLVERS[1:]
+    for noise, solver in itertools.product((0.0, 1e-14), solvers):
         rng = np.random.default_rng(0)
         x = rng.standard_normal((40, 4, 2))
         if kind == "rank":
             x[..., 1] = 3.0 * x[..., 0]
-        elif kind == "repeated":
-            x = np.repeat(x[:5], 7, axis=0)
+        elif kind == "repeated":  # of fewer rows than features
+            x = np.tile(rng.standard_normal((5, 4, 4)), (2, 1, 1))
         x = x + noise * rng.standard_normal(x.shape)
         y, doubts = rng.standard_normal((len(x), 1)), []
         for ridge in (1e-4, 1e-9, 1e-14):
             truth = oracle.numbers(oracle.ExactFit.of(list(x), y, {}, ridge).coef)
-            found = pa.fit(x, y, ridge=ridge, solver="iterative")
+            found = pa.fit(x, y, ridge=ridge, solver=solver)
             doubts.append(not found.outcome.ok)
             assert relative_error(oracle.features_of(found.coef, {}), truth) < 2e-2 or doubts[-1]
         assert not doubts[0]
-        assert doubts[-1] == (kind != "plain") or not noise
-
-
-def test_the_optimum_is_reached_whatever_the_units():
-    """Coordinates of units from 1e-5 to 1e5, some nearly dependent; judged by the auditor."""
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        n_dims, n_tokens = int(rng.integers(1, 4)), int(rng.integers(1, 6))
-        mode, bias = MODES[rng.integers(3)], bool(rng.integers(2))
-        x = rng.standard_normal((int(rng.integers(2, 150)), n_tokens, n_dims))
-        x *= 10.0 ** rng.uniform(-3, 3, n_dims) * 10.0 ** rng.uniform(-2, 2)
-        if rng.random() < 0.4 and n_dims > 1:
-            x[..., -1] = x[..., 0] + 10.0 ** rng.uniform(-10, 0) * x[..., -1]
-        width = n_dims + bias
-        value = rng.standard_normal((2, width, 2)) * 10.0 ** rng.uniform(-3, 3)
-        y = pa.LinearAttention(rng.standard_normal((2, width, width)), value, mode, bias)(x)
-        noise = rng.choice([0.0, 1e-12, 1e-6, 0.1, 10.0]) * np.std(y)
-        y = y + noise * rng.standard_normal(y.shape)
-        audit = pa.audit(pa.fit(x, y, mode, bias=bias), x, y)
-        assert audit.gap <= audit.rounding, seed
-        assert audit.consistent, seed
+        assert doubts[-1] or kind != "repeated"
+        assert doubts[-1] == (kind != "plain") or not noise or solver != "iterative"
 
 
 # ------------------------------------------------------------------ integers beyond float64
@@ -518,21 +412,16 @@ BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
 SMALL = np.ones((2, 2, 2))
 ROUNDED = [
     *(lambda change=change: pa.fit(change(BIG), np.ones(2)) for change in (
-        np.asarray, pa.SequenceBatch.from_array, lambda a: a.astype(np.uint64),
-        lambda a: a.tolist(), lambda a: a.astype(object), lambda a: [a[0], SMALL[0]],
+        pa.SequenceBatch.from_array, lambda a: a.astype(np.uint64), lambda a: [a[0], SMALL[0]],
     )),
-    *(lambda targets=targets: pa.fit(SMALL, targets) for targets in (
-        np.array([-(2**53) - 1, 0]), [2**53 + 1, 0.5], np.array([2**64 - 1, 0], dtype=np.uint64),
-    )),
-    lambda: pa.fit(SMALL, pa.SequenceBatch.from_array(BIG), mode="causal"),
+    *(lambda targets=targets: pa.fit(SMALL, targets)
+      for targets in (np.array([-(2**53) - 1, 0]), [2**53 + 1, 0.5])),
     lambda: pa.fit(SMALL, np.ones(2), sample_weight=np.array([2**53 + 1, 1])),
     *(lambda make=make: make(2, 0).update(BIG) for make in KINDS),
-    lambda: TRUTH(BIG), lambda: TRUTH(BIG[0]), lambda: pa.audit(TRUTH, BIG, SMALL[0]),
+    lambda: TRUTH(BIG), lambda: pa.audit(TRUTH, BIG, SMALL[0]),
     lambda: pa.LinearAttention(BIG, np.ones((2, 2, 1))), lambda: pa.learn_softmax(BIG, BIG),
     lambda: pa.certify(np.repeat(BIG, 9, axis=0), method="float"),
     lambda: pa.certify([[[2**64, -1]]]), lambda: pa.certify(BIG).witness(),
-    # numpy makes floats of these labels, and two classes of three.
-    lambda: pa.LinearAttentionClassifier().fit(np.repeat(SMALL, 2, 0), [2**63, 2**63 + 1, -1, -1]),
 ]  # fmt: skip
 
 
@@ -542,20 +431,20 @@ def test_integers_that_would_be_rounded_are_refused():
             call()
 
 
-def test_integers_that_float64_holds_are_taken():
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 53))
+def test_integers_that_float64_holds_are_taken(value, zeros):
+    value = value >> zeros << zeros
     layer = pa.LinearAttention(np.ones((1, 1, 1)), np.ones((1, 1, 1)))
-    rng = np.random.default_rng(0)
-    values = rng.integers(-(2**63), 2**63, 300, endpoint=False)
-    values = (values >> rng.integers(0, 40, 300)) << rng.integers(0, 15, 300)
-    edges = [2**53, -(2**53), 2**60, -(2**63), 2**63 - 2**10, 0, 7]
-    for value in [*values.tolist(), *edges]:
-        tokens = np.array([[[value]]])
-        if int(float(value)) == value:
-            assert layer(tokens) == layer(tokens.astype(float))
-        else:
-            with pytest.raises(InvalidInput, match="round"):
-                layer(tokens)
-    whole = 2**60 + rng.integers(0, 4, (60, 4, 2))
+    tokens = np.array([[[value]]])
+    if int(float(value)) == value:
+        assert layer(tokens) == layer(tokens.astype(float))
+    else:
+        with pytest.raises(InvalidInput, match="round"):
+            layer(tokens)
+
+
+def test_integers_beyond_float64_are_certified_as_they_are():
+    whole = 2**60 + np.random.default_rng(0).integers(0, 4, (60, 4, 2))
     certificate = pa.certify(whole)
     assert (certificate.verdict, certificate.method) == ("identifiable", "exact")
     assert pa.verify(certificate, whole.astype(">i8").tolist())

@@ -193,7 +193,9 @@ def problems(draw: Any) -> Problem:
         X = X + [rng.standard_normal((n, n_dims)) for n in rng.integers(1, 5, 24)]
     constant = form["bias"] or form["skip"] or form["intercept"]
     power = 0 if draw(st.booleans()) else int(rng.integers(-36, 37)) // (9 if constant else 1)
-    X = [np.ldexp(x, power) for x in X]
+    # Coordinates may have units of their own.
+    units = rng.integers(-9, 10, n_dims) if draw(st.booleans()) else np.zeros(n_dims, int)
+    X = [np.ldexp(x, power + units) for x in X]
     contexts = oracle.contexts_for(X, form, width)
     n_rows = sum(len(oracle.predicted(len(x), form["mode"])) for x in X)
     rows = rng.standard_normal((n_rows, int(rng.integers(1, 3)))) * draw(sizes(12))
@@ -207,7 +209,8 @@ def problems(draw: Any) -> Problem:
         psi = oracle.design(X, form, contexts)
         heaviest = 1.0 if weights is None else weights.max()
         ridge = float(10.0 ** rng.uniform(-6, 2) * np.mean(psi**2) * heaviest)
-    return Problem(X, rows, form, ridge, weights, contexts, alike=not constant or power == 0)
+    alike = not units.any() and (not constant or power == 0)
+    return Problem(X, rows, form, ridge, weights, contexts, alike)
 
 
 def sizes(digits: int) -> st.SearchStrategy[float]:
@@ -225,6 +228,31 @@ def test_every_way_finds_the_rational_optimum(problem):
         result = problem.fit(way)
         assert judge.complaints(Answer.of(result, problem), way) == [], way
         assert (result.ridge, result.n_features) == (problem.ridge, judge.p)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [4, 6, 8, 10])
+def test_tokens_almost_on_a_line_are_solved_to_kappa_eps(bits, mode):
+    """Of condition numbers from 1e4 to 1e10, of which sums of squares see the square."""
+    rng = np.random.default_rng(bits)
+
+    def flat(bits):
+        X = np.repeat(2.0**bits * rng.integers(-3, 4, (18, 3, 1)), 2, axis=2)
+        X[..., 1] += rng.integers(-3, 4, (18, 3))
+        n_rows = 18 if mode == "last" else 54
+        rows = rng.integers(-9, 10, (n_rows, 1)).astype(float)
+        return Problem(list(X), rows, {**oracle.DEFAULTS, "mode": mode})
+
+    problem, beyond = flat(bits), flat(20)
+    judge = Judge(problem)
+    assert judge.rank == Judge(beyond).rank == 6
+    for way in ("auto", "primal", "direct", "factor", "moments"):
+        found = problem.fit(way)
+        assert judge.complaints(Answer.of(found, problem), way) == [], way
+        assert (found.rank == 6) == (way != "moments" or bits < 8)
+        assert (found.outcome.name == "unique") == (found.rank == 6)
+        assert way == "moments" or judge.condition / 100 < found.condition
+        assert way == "auto" or beyond.fit(way).outcome.name == "minimum_norm"
 
 
 def test_the_judge_sees_what_is_wrong():
@@ -248,7 +276,15 @@ def test_the_judge_sees_what_is_wrong():
 # ------------------------------------------------------------------ what goes in and comes out
 
 RNG = np.random.default_rng(0)
-TOKENS, TARGETS = RNG.standard_normal((30, 4, 2)), RNG.standard_normal((30, 2))
+
+
+def read_only(array):
+    """Data of this file, so that whatever writes into what it is given raises."""
+    array.setflags(write=False)
+    return array
+
+
+TOKENS, TARGETS = (read_only(RNG.standard_normal(shape)) for shape in ((30, 4, 2), (30, 2)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -261,47 +297,29 @@ def test_predictions_have_the_form_of_what_is_given(mode, n_outputs):
         assert relative_error(pa.fit(TOKENS, Y[..., 0], mode).coef, result.coef) < 1e-10
     expected = result.predict(TOKENS)
     assert expected.shape == (30, *shape)
-    single = result.predict(TOKENS[5])
-    assert single.shape == shape
-    assert relative_error(single, expected[5]) < 1e-12
+    np.testing.assert_allclose(result.predict(TOKENS[5]), expected[5], rtol=1e-12)
     ragged = result.predict([x[:n] for x, n in zip(TOKENS, (1, 3, 2), strict=False)])
     assert isinstance(ragged, list) == (mode != "last")
     assert [y.shape for y in ragged] == [(n, n_outputs)[mode == "last" :] for n in (1, 3, 2)]
 
 
-DTYPES = {
-    "float32": (1e38 * TOKENS / np.abs(TOKENS).max()).astype(np.float32),
-    "int8": RNG.choice(np.array([-128, -1, 0, 1, 127], np.int8), TOKENS.shape),
-    "int32": RNG.integers(-(2**31), 2**31, TOKENS.shape, np.int32),
+#: Tokens whose products their own dtype cannot hold.
+DTYPES = (
+    (1e38 * TOKENS / np.abs(TOKENS).max()).astype(np.float32),
+    RNG.choice(np.array([-128, -1, 0, 1, 127], np.int8), TOKENS.shape),
     # Multiples of 2^11 are float64, however large; others are refused.
-    "int64": RNG.integers(-(2**52), 2**52, TOKENS.shape, np.int64) << 11,
-    "uint64": RNG.integers(2**52, 2**53, TOKENS.shape, np.uint64) << np.uint64(11),
-    "big endian": TOKENS.astype(">f4"),
-}
+    RNG.integers(2**52, 2**53, TOKENS.shape, np.uint64) << np.uint64(11),
+)
 
 
-def test_every_real_dtype_is_its_float64():
+@pytest.mark.parametrize("tokens", DTYPES, ids=lambda tokens: tokens.dtype.name)
+def test_every_real_dtype_is_its_float64(tokens):
     targets = np.random.default_rng(2).integers(-100, 100, (30, 2))
-    for name, tokens in DTYPES.items():
-        wide = tokens.astype(np.float64)
-        for solver, kind in (("auto", np.int16), ("direct", np.float32), ("dual", np.int16)):
-            expected = pa.fit(wide, targets.astype(float), solver=solver)
-            found = pa.fit(tokens, targets.astype(kind), solver=solver)
-            assert np.array_equal(found.coef, expected.coef), name
-            assert found.risk == expected.risk
-            assert np.array_equal(found.predict(tokens), expected.predict(wide)), name
-
-
-def test_inputs_are_never_modified():
-    arrays = [TOKENS.copy(), TARGETS.copy(), np.arange(30.0), np.array([3.0, 1.0])]
-    for array in arrays:
-        array.setflags(write=False)
-    X, Y, weights, grid = arrays
-    for solver in SOLVERS:
-        result = pa.fit(X, Y, "last", "loo", 1, solver, True, weights, ridge_grid=grid)
-        result.predict(X), result.layer(X)
-    for array, old in zip(arrays, (TOKENS, TARGETS, np.arange(30.0), [3.0, 1.0]), strict=True):
-        np.testing.assert_array_equal(array, old)
+    for solver, kind in (("auto", np.int16), ("direct", np.float32), ("dual", np.int16)):
+        expected = pa.fit(tokens.astype(float), targets.astype(float), solver=solver)
+        found = pa.fit(tokens, targets.astype(kind), solver=solver)
+        np.testing.assert_array_equal(found.coef, expected.coef)
+        np.testing.assert_array_equal(found.predict(tokens), expected.predict(tokens.astype(float)))
 
 
 def test_the_seed_is_kept_and_gives_the_same_result_again():
@@ -319,10 +337,10 @@ def test_the_seed_is_kept_and_gives_the_same_result_again():
 # ------------------------------------------------------------------ beside the mean
 
 
-X = RNG.standard_normal((120, 5, 3))
+X = read_only(RNG.standard_normal((120, 5, 3)))
 LAYER = pa.data.random_layer(3, 2, 2, mode="last", random_state=1)
-Y = LAYER(X) + 0.3 * RNG.standard_normal((120, 2)) + [3.0, -1.0]
-WEIGHTS = RNG.random(120) * (np.arange(120) != 7)
+Y = read_only(LAYER(X) + 0.3 * RNG.standard_normal((120, 2)) + [3.0, -1.0])
+WEIGHTS = read_only(RNG.random(120) * (np.arange(120) != 7))
 LABELS = RNG.integers(0, 3, 120)
 
 
@@ -350,7 +368,6 @@ HELD_AGAINST = {
     **{w: (lambda w=w: pa.fit(X, Y, solver=w, sample_weight=WEIGHTS), WEIGHTS) for w in SOLVERS},
     "a chosen ridge": (lambda: pa.fit(X, Y, ridge="loo"), None),
     "a chosen decay": (lambda: pa.fit(X, Y, form=pa.Form(decay="loo", skip=True)), None),
-    "a context": (lambda: pa.fit(X, Y, context=X), None),
     "moments": (lambda: pa.fit(statistics=sums_of(weights=WEIGHTS)), WEIGHTS),
     "a factor": (lambda: pa.fit(statistics=sums_of(pa.TriangularFactor)), None),
     "a chunk taken out": (lambda: pa.fit(statistics=sums_of() - FIRST), np.arange(120) >= 50),
@@ -367,8 +384,7 @@ def test_every_way_to_fit_is_held_against_the_mean(way):
     assert result.zero_risk == pytest.approx(
         np.average(np.sum(Y**2, axis=1), weights=own), rel=1e-11
     )
-    outputs = result.predict(X, context=X) if way == "a context" else result.predict(X)
-    errors = np.sum((Y - outputs) ** 2, axis=1)
+    errors = np.sum((Y - result.predict(X)) ** 2, axis=1)
     assert result.risk == pytest.approx(np.average(errors, weights=own), rel=1e-8)
 
 
@@ -382,14 +398,12 @@ def test_positions_and_classes_are_held_against_their_own_mean():
     assert found.baseline_risk == pytest.approx(-np.sum(shares * np.log(shares)), rel=1e-13)
     assert found.zero_risk == pytest.approx(np.log(3))
     # Sums of squares less squares of sums would be rounding alone.
-    for offset in (0.0, -1e12):
-        for scale in (1e-150, 1e140):
-            y, sums = (offset + rows[:, 0, :1]) * scale, pa.Moments(3, 1)
-            for first in range(0, 120, 17):
-                sums.update(X[first : first + 17], y[first : first + 17])
-            for found in (pa.fit(X, y, bias=True), pa.fit(statistics=sums)):
-                rounded = 1e-13 + EPS * abs(offset)  # by so much targets themselves are rounded
-                assert found.baseline_risk == pytest.approx(spread(y), rel=rounded)
+    y, sums = rows[:, 0, :1] - 1e12, pa.Moments(3, 1)
+    for first in range(0, 120, 17):
+        sums.update(X[first : first + 17], y[first : first + 17])
+    for found in (pa.fit(X, y, bias=True), pa.fit(statistics=sums)):
+        # By so much targets themselves are rounded.
+        assert found.baseline_risk == pytest.approx(spread(y), rel=1e12 * EPS)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e9])
@@ -414,21 +428,13 @@ def test_rounding_of_sums_does_not_explain_targets(offset):
 
 def test_a_fit_that_a_constant_beats_is_not_ok():
     labels, rare = LABELS.astype(float), (np.arange(120) < 12).astype(int)
-    rng = np.random.default_rng(1)
-    ragged = [rng.standard_normal((n, 2)) for n in rng.integers(1, 9, 60)]
-    level = 10.0 + 0.01 * rng.standard_normal(60)
     constant = pa.Form(intercept=True)
-    beaten = {
-        "no constant": pa.fit(X, labels),
-        "a constant that grows": pa.fit(ragged, level, bias=True, ridge=10.0),
-        "a large ridge": pa.fit(ragged, level, form=constant, ridge=1e4),
-        "nothing to see": pa.fit(np.zeros((9, 2, 2)), np.arange(9.0), form=constant),
-        "log-loss": pa.fit(X, rare, loss="logistic", ridge=1.0),
-    }
-    for name, found in beaten.items():
-        assert not found.outcome.ok, name
-        assert found.r2 <= 1e-9, name
-    assert beaten["no constant"].outcome.name == "unique"
+    for found in (
+        pa.fit(X, labels), pa.fit(X, 10.0 + labels, form=constant, ridge=1e4),
+        pa.fit(0 * X, labels, form=constant), pa.fit(X, rare, loss="logistic", ridge=1.0),
+    ):  # fmt: skip
+        assert not found.outcome.ok
+        assert found.r2 <= 1e-9
     for found in (
         pa.fit(X, labels, bias=True), pa.fit(X, labels, form=constant), pa.fit(X, LAYER(X)),
         pa.fit(X, rare, loss="logistic", ridge=1.0, form=constant),
@@ -438,7 +444,7 @@ def test_a_fit_that_a_constant_beats_is_not_ok():
 
 
 def test_targets_without_spread_have_an_r2_that_is_no_nan():
-    for value in (0.0, 5.0, 1e8, 0.1):
+    for value in (0.0, 0.1, 1e8):
         y = np.full(120, value)
         computed, missed = pa.fit(X, y, bias=True), pa.fit(X, y)
         assert (computed.baseline_risk, computed.r2, computed.outcome.ok) == (0.0, 1.0, True)
@@ -448,9 +454,8 @@ def test_targets_without_spread_have_an_r2_that_is_no_nan():
         assert pa.fit(statistics=sum(parts)).baseline_risk == 0.0
     alone = pa.fit(X[:1], Y[:1], ridge=1.0)
     assert (alone.baseline_risk, alone.r2, alone.outcome.ok) == (0.0, -np.inf, True)
-    for scale in (1e156, 1e-170):  # whose squares float64 cannot hold
-        found = pa.fit(X, LAYER(X) * scale)
-        assert (found.baseline_risk, found.r2) == (None, None)
+    beyond = pa.fit(X, LAYER(X) * 1e-170)  # whose squares float64 cannot hold
+    assert (beyond.baseline_risk, beyond.r2) == (None, None)
 
 
 def test_shapes_that_look_exchanged_are_mentioned():
@@ -484,21 +489,12 @@ def test_the_outcome_is_what_was_found():
 
 
 ONE, TWO = np.ones((3, 4, 2)), np.ones((3, 2))
-BAD = np.where(np.arange(24).reshape(3, 4, 2) == 23, np.nan, ONE)
 FITTED = pa.fit(TOKENS, TARGETS)
+SUMS = pa.Moments(2, 2).update(ONE, TWO)
 
-
+#: What arrays may hold is asked of every taker in test_sequences.
 REFUSED = [
-    (lambda: pa.fit(BAD, TWO), "X", "NaN", "1 of 24"),
-    (lambda: pa.fit(np.where(np.isnan(BAD), np.inf, ONE), TWO), "X", "infinity"),
-    (lambda: pa.fit(np.ones((0, 4, 2)), np.ones((0, 2))), "X", "empty"),
-    (lambda: pa.fit([np.ones((2, 2)), np.ones((0, 2))], TWO[:2]), "sequence 1", "0 tokens"),
-    (lambda: pa.fit([np.ones((2, 2)), np.ones((2, 3))], TWO[:2]), "X[1]", "3"),
-    (lambda: pa.fit(np.ones((4, 2)), TWO), "X", "(4, 2)", "n_tokens"),
     (lambda: pa.fit(ONE), "X and Y"),
-    (lambda: pa.fit(ONE, TWO[:2]), "3 sequences", "2 targets"),
-    (lambda: pa.fit(ONE, ONE), "(3, 4, 2)", "causal"),
-    (lambda: pa.fit(ONE, np.ones(3), "causal"), "Y", "(3,)", "last"),
     (lambda: pa.fit(ONE, np.ones((3, 5, 1)), "full"), "4 tokens", "5 targets"),
     (lambda: pa.fit(ONE, np.ones((3, 0))), "Y", "zero outputs"),
     (lambda: pa.fit(ONE, TWO, ridge=-1e-9), "ridge", "-1e-09"),
@@ -506,19 +502,14 @@ REFUSED = [
     (lambda: pa.fit(ONE, TWO, head_rank=0), "head_rank"),
     (lambda: pa.fit(ONE, TWO, random_state=-1), "random_state", "-1"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[1.0]), "sample_weight", "(3,)", "(1,)"),
-    (lambda: pa.fit(ONE, TWO, sample_weight=[1, 1, -1]), "sample_weight", "-1"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[0, 0, 0]), "sample_weight", "zero"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[1e308] * 3), "sample_weight"),
-    (lambda: pa.fit(1e-5 * ONE, TWO, sample_weight=[1e-290] * 3), "sample_weight", "1e-290"),
     (lambda: pa.fit(ONE, TWO, context=ONE[:2]), "context", "2"),
     (lambda: pa.fit(ONE, ONE, "causal", context=np.ones((3, 5, 2))), "context", "5"),
-    (lambda: pa.fit(ONE, TWO, "full", form=pa.Form(mode="causal")), "mode", "Form"),
     (lambda: pa.fit(ONE, TWO, bias=True, form=pa.Form()), "bias", "Form"),
-    (lambda: pa.fit(ONE, TWO, statistics=pa.Moments(2, 2)), "either X and Y", "statistics"),
+    (lambda: pa.fit(ONE, TWO, statistics=SUMS), "either X and Y", "statistics"),
     (lambda: pa.fit(statistics=pa.Moments(2, 2)), "empty", "update"),
-    (lambda: pa.fit(statistics=pa.Moments(2, 2).update(ONE, TWO), solver="dual"), "solver", "dual"),
-    (lambda: pa.fit(statistics=pa.Moments(2, 2).update(ONE, TWO), mode="causal"), "mode"),
-    (lambda: pa.fit(ONE, TWO, mask=True), "mask", "window"),
+    (lambda: pa.fit(statistics=SUMS, solver="dual"), "solver", "dual"),
     (lambda: pa.fit(ONE, TWO, alpha=1.0), "alpha", "ridge"),
     (lambda: FITTED.predict(np.ones((3, 4, 5))), "X", "2 coordinates", "5"),
     (lambda: FITTED.predict(ONE, context=ONE), "context"),

@@ -47,7 +47,7 @@ def left_out_error(X, rows, form, ridge, weights=None):
 # ------------------------------------------------------------------ leaving out
 
 
-@given(oracle.forms(), st.lists(st.integers(1, 5), min_size=2, max_size=8), st.integers(0, 99))
+@given(oracle.forms(), st.lists(st.integers(1, 9), min_size=2, max_size=30), st.integers(0, 99))
 def test_loo_is_brute_force_over_sequences(form, lengths, seed):
     """Of every form, with weights, with more rows than features or fewer."""
     form, context_dims = oracle.split_context(form)
@@ -56,7 +56,8 @@ def test_loo_is_brute_force_over_sequences(form, lengths, seed):
     form = {**oracle.DEFAULTS, **form}
     rng = np.random.default_rng(seed)
     X = [rng.standard_normal((n, 3)) for n in lengths]
-    weights = rng.uniform(0.2, 2.0, len(X)) if seed % 2 else None
+    # Sequences without weight are as if they were absent.
+    weights = rng.uniform(0.2, 2.0, len(X)) * (np.arange(len(X)) % 5 < 4) if seed % 2 else None
     psi = oracle.design(X, form)
     rows = rng.standard_normal((len(psi), 2))
     path = pa.fit(
@@ -69,23 +70,6 @@ def test_loo_is_brute_force_over_sequences(form, lengths, seed):
     assert path.kind == "loo"
     np.testing.assert_allclose(path.ridges, RIDGES)
     assert np.all(abs(path.errors - expected) <= (1e-8 + 40 * rounding) * expected)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_loo_of_many_rows_is_brute_force_and_leaves_whole_sequences_out(mode):
-    X, rows = task([1, 2, 3, 4, 5, 12] * 4, 2, mode)
-    weights = np.random.default_rng(0).uniform(0.2, 2.0, len(X))
-    form = {"mode": mode, "bias": True}
-    path = fit(X, rows, mode, bias=True, sample_weight=weights).ridge_path
-    expected = [left_out_error(X, rows, form, r, weights) for r in RIDGES]
-    np.testing.assert_allclose(path.errors, expected, rtol=1e-8)
-    # Sequences without weight are as if they were absent.
-    some = np.arange(len(X)) % 2.0
-    kept = np.repeat(some > 0, [1 if mode == "last" else len(x) for x in X])
-    for rule in ("loo", "gcv"):
-        whole = fit(X, rows, mode, rule, sample_weight=some).ridge_path
-        part = fit(X[1::2], rows[kept], mode, rule).ridge_path
-        np.testing.assert_allclose(whole.errors, part.errors, rtol=1e-9)
 
 
 def drawn(name, mode, count):
@@ -128,40 +112,32 @@ def exact_left_out(X, rows, mode, ridges):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["one large", "two sizes", "one small", "one long", "coordinates"])
-def test_what_outweighs_the_rest_is_left_out_exactly(name, mode):
+@pytest.mark.parametrize("count", [5, 6, 15])
+def test_what_outweighs_the_rest_is_left_out_exactly(name, mode, count):
     """For every ridge of the default grid."""
-    for count in (5, 6, 15):
-        X, rows = drawn(name, mode, count)
-        path = fit(X, rows, mode, grid=None).ridge_path
-        truth = exact_left_out(X, rows, mode, path.ridges[::9])
-        rtol = 1e-5 if name == "one small" else 1e-7
-        np.testing.assert_allclose(path.errors[::9], truth, rtol=rtol)
+    X, rows = drawn(name, mode, count)
+    path = fit(X, rows, mode, grid=None).ridge_path
+    truth = exact_left_out(X, rows, mode, path.ridges[::9])
+    rtol = 1e-5 if name == "one small" else 1e-7
+    np.testing.assert_allclose(path.errors[::9], truth, rtol=rtol)
 
 
 def test_the_ridge_of_least_error_is_chosen():
     """One sequence among thirty decides its own fit, and its leverage is one but for rounding."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 4, 2))
-    X[0] *= 1000.0
-    psi = oracle.plain_design(X)
-    rows = psi @ rng.standard_normal((6, 2)) + 0.1 * rng.standard_normal((30, 2))
+    X, rows = drawn("one large", "last", 30)
     ridges = 10.0 ** np.arange(-6, 10, 2)
-    found = fit(X, rows, grid=ridges)
-    errors = exact_left_out(list(X), rows, "last", ridges)
+    found, errors = fit(X, rows, grid=ridges), exact_left_out(X, rows, "last", ridges)
     np.testing.assert_allclose(found.ridge_path.errors, errors, rtol=1e-5)
     assert errors[ridges == found.ridge] <= 1.001 * errors.min()
     # The fit is that of the ridge that was chosen.
-    fixed = pa.fit(X, rows, ridge=found.ridge)
-    np.testing.assert_allclose(found.coef, fixed.coef, rtol=1e-10)
-    assert found.outcome.name == "regularised"
+    np.testing.assert_allclose(found.coef, pa.fit(X, rows, ridge=found.ridge).coef, rtol=1e-10)
 
 
 def test_ridges_that_rounding_hides_are_refused():
-    """By the condition number, by what tiny rows with large targets do, and beyond float64."""
+    """By the condition number, and by what tiny rows with large targets do."""
     rng = np.random.default_rng(0)
     for count in (2, 30):
-        line = rng.standard_normal((count, 3, 1)) * [1.0, 1.0]
-        X, Y = np.concatenate([line, line]), np.ones((2 * count, 1))
+        X, Y = np.tile(rng.standard_normal((count, 3, 1)), (2, 1, 2)), np.ones((2 * count, 1))
         phi = oracle.plain_design(X) / np.sqrt(oracle.squared_sizes({}, 2, 2))
         largest = float(np.linalg.norm(phi, 2) ** 2)
         for rule in ("loo", "gcv"):
@@ -172,11 +148,6 @@ def test_ridges_that_rounding_hides_are_refused():
     X = [(1.0 if i < 6 else 1e-5) * rng.standard_normal((3, 2)) for i in range(12)]
     with pytest.raises(OutOfRange, match="ridge"):
         fit(X, rng.standard_normal((12, 1)), grid=[1e-16, 1.0])
-    X, Y = rng.standard_normal((40, 4, 3)), rng.standard_normal((40, 2))
-    with pytest.raises(OutOfRange, match="1 of the 2 ridges"):
-        fit(X, Y, grid=[1e-300, 1.0])
-    with pytest.raises(OutOfRange, match="targets"):
-        fit(X, 1e-170 * Y, grid=None)
 
 
 # ------------------------------------------------------------------ cross-validation by formula
@@ -205,39 +176,37 @@ def test_gcv_is_its_formula(lengths, n_dims, mode):
     X, rows = task(lengths, n_dims, mode)
     path = fit(X, rows, mode, "gcv").ridge_path
     np.testing.assert_allclose(path.errors, generalised(X, rows, mode, RIDGES), rtol=1e-5)
+    # Sequences without weight are as if they were absent.
+    more = np.concatenate([rows, rows[: 1 if mode == "last" else len(X[0])]])
+    weighted = fit([*X, X[0]], more, mode, "gcv", sample_weight=np.append(np.ones(len(X)), 0.0))
+    np.testing.assert_allclose(weighted.ridge_path.errors, path.errors, rtol=1e-9)
+    sums = pa.Moments(n_dims, 2, mode).update(X, split(X, rows, mode))
+    streamed = pa.fit(statistics=sums, ridge="gcv", ridge_grid=RIDGES).ridge_path
+    np.testing.assert_allclose(streamed.errors, path.errors, rtol=1e-5)
     # Few rows are met exactly as the ridge falls: 0 / 0, where rounding must not win.
     path = fit(X, rows, mode, "gcv", None).ridge_path
     truth = generalised(X, rows, mode, path.ridges)
     assert truth[int(np.argmin(path.errors))] <= 1.01 * truth.min()
 
 
-def test_gcv_of_moments_is_that_of_the_data():
-    X, rows = task([3] * 20, 2, "causal")
-    moments = pa.Moments(2, 2, "causal").update(X, split(X, rows, "causal"))
-    streamed, whole = pa.fit(statistics=moments, ridge="gcv"), fit(X, rows, "causal", "gcv", None)
-    assert streamed.ridge == pytest.approx(whole.ridge)
-    np.testing.assert_allclose(streamed.ridge_path.errors, whole.ridge_path.errors, rtol=1e-9)
-    np.testing.assert_allclose(streamed.coef, whole.coef, rtol=1e-8, atol=1e-12)
-    for seed in range(4):
-        # Singular: eigenvalues of rounding, some of them negative, are zero.
-        X, rows = task([3] * 20, 2, seed=seed)
-        X = [np.column_stack([x, x[:, 0]]) for x in X]
-        moments = pa.Moments(3, 2).update(X, rows)
-        path = pa.fit(statistics=moments, ridge="gcv", ridge_grid=RIDGES).ridge_path
-        np.testing.assert_allclose(path.errors, generalised(X, rows, "last", RIDGES), rtol=1e-9)
+def test_gcv_of_singular_moments_counts_rounding_as_zero():
+    """Of their eigenvalues some are negative."""
+    X, rows = task([3] * 20, 2, seed=1)
+    X = [np.column_stack([x, x[:, 0]]) for x in X]
+    moments = pa.Moments(3, 2).update(X, rows)
+    path = pa.fit(statistics=moments, ridge="gcv", ridge_grid=RIDGES).ridge_path
+    np.testing.assert_allclose(path.errors, generalised(X, rows, "last", RIDGES), rtol=1e-9)
 
 
 def test_exact_targets_want_the_smallest_ridge():
     """No error is left, and what the sums round to is none."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.standard_normal((60, 4, 2))
-        Y = oracle.plain_design(X) @ rng.standard_normal((6, 2))
-        power = np.mean(np.sum(Y**2, axis=1))
-        moments = pa.fit(statistics=pa.Moments(2, 2).update(X, Y), ridge="gcv").ridge_path
-        assert 0 < moments.errors[0] < 1e-18 * power
-        for path in (moments, pa.fit(X, Y, ridge="loo").ridge_path):
-            assert path.best == path.ridges[0]
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4, 2))
+    Y = oracle.plain_design(X) @ rng.standard_normal((6, 2))
+    moments = pa.fit(statistics=pa.Moments(2, 2).update(X, Y), ridge="gcv").ridge_path
+    assert 0 < moments.errors[0] < 1e-18 * np.mean(np.sum(Y**2, axis=1))
+    for path in (moments, pa.fit(X, Y, ridge="loo").ridge_path):
+        assert path.best == path.ridges[0]
 
 
 # ------------------------------------------------------------------ grids and units
@@ -257,42 +226,36 @@ def test_the_path_has_the_units_of_the_data(rule, tokens, targets):
     np.testing.assert_array_equal(np.ldexp(one.coef, targets - 3 * tokens), other.coef)
 
 
-def test_zeros_tie_and_ties_go_to_the_larger_ridge():
-    for mode in MODES:
-        X, rows = task(range(2, 12), 2, mode)
-        for rule in ("loo", "gcv"):
-            nothing = fit(X, 0 * rows, mode, rule)
-            assert not np.any(nothing.ridge_path.errors)
-            assert nothing.ridge == pytest.approx(RIDGES[-1])
-            for grid in (None, [3, 1, 3, 2]):
-                path = fit([0 * x for x in X], rows, mode, rule, grid).ridge_path
-                np.testing.assert_allclose(path.errors, np.mean(np.sum(rows**2, axis=1)))
+@pytest.mark.parametrize("rule", ["loo", "gcv"])
+@pytest.mark.parametrize("mode", MODES)
+def test_zeros_tie_and_ties_go_to_the_larger_ridge(mode, rule):
+    X, rows = task(range(2, 12), 2, mode)
+    nothing = fit(X, 0 * rows, mode, rule)
+    assert not np.any(nothing.ridge_path.errors)
+    assert nothing.ridge == pytest.approx(RIDGES[-1])
+    path = fit([0 * x for x in X], rows, mode, rule, [3, 1, 3, 2]).ridge_path
+    np.testing.assert_allclose(path.errors, np.mean(np.sum(rows**2, axis=1)))
     np.testing.assert_allclose(path.ridges, [1.0, 2.0, 3.0])
 
 
 def test_misuse_is_named():
     X, rows = task([3] * 20)
     sums, factor = (kind(2, 2).update(X, rows) for kind in (pa.Moments, pa.TriangularFactor))
-    alone = {"X": X[:1], "Y": rows[:1]}
     for options, words in (
-        ({"ridge": float("inf")}, "ridge"),
-        ({"ridge": "cv"}, "'loo'.*'gcv'"),
+        ({"ridge": float("inf")}, "ridge"), ({"ridge": "cv"}, "'loo'.*'gcv'"),
         ({"ridge": 1.0, "ridge_grid": [1.0]}, "ridge_grid"),
         ({"ridge": "loo", "ridge_grid": []}, "ridge_grid"),
-        ({"ridge": "loo", "ridge_grid": [0.0, 1.0]}, "ridge_grid"),
         ({"ridge": "loo", "ridge_grid": [np.nan, 1.0]}, "ridge_grid"),
         ({"ridge": "loo", "sample_weight": np.eye(20)[0]}, "'loo'"),
-        ({**alone, "form": pa.Form(decay="loo")}, "decay"),
-        ({**alone, "ridge": "loo"}, "'loo'"),
         # Sums cannot leave sequences out.
         ({"X": None, "Y": None, "statistics": sums, "ridge": "loo"}, "loo"),
         ({"X": None, "Y": None, "statistics": factor, "ridge": "gcv"}, "gcv"),
-    ):
+    ):  # fmt: skip
         with pytest.raises((InvalidInput, InvalidType), match=words):
             pa.fit(**({"X": X, "Y": rows} | options))
-    for call in (pa.Moments, pa.certify):
+    for call in (lambda form: pa.Moments(2, 1, form=form), lambda form: pa.certify(X, form=form)):
         with pytest.raises(InvalidInput, match="decay"):
-            call(*((2, 1) if call is pa.Moments else (X,)), form=pa.Form(decay="loo"))
+            call(pa.Form(decay="loo"))
 
 
 # ------------------------------------------------------------------ the decay
@@ -325,14 +288,14 @@ def test_a_planted_decay_is_found():
     ("n_seeds", "least", "most"),
     [(3, 0.2, 2.5), pytest.param(30, 0.6, 1.6, marks=pytest.mark.slow)],
 )
-def test_error_bars_of_decays_are_calibrated(n_seeds, least, most):
-    for decay in (0.5, 0.9, 0.99):
-        deviations = []
-        for seed in range(n_seeds):
-            X, Y, _ = decaying(decay, 0.1, seed)
-            result = pa.fit(X, Y, form=CAUSAL)
-            deviations.append((result.form.decay - decay) / result.decay_path.error_bar)
-        assert least < np.sqrt(np.mean(np.square(deviations))) < most
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.99])
+def test_error_bars_of_decays_are_calibrated(n_seeds, least, most, decay):
+    deviations = []
+    for seed in range(n_seeds):
+        X, Y, _ = decaying(decay, 0.1, seed)
+        result = pa.fit(X, Y, form=CAUSAL)
+        deviations.append((result.form.decay - decay) / result.decay_path.error_bar)
+    assert least < np.sqrt(np.mean(np.square(deviations))) < most
 
 
 def test_errors_of_decays_are_those_of_leaving_out():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import resource
 import subprocess
 import sys
 
@@ -13,21 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
-from oracle import (
-    FORMS,
-    contexts_for,
-    design,
-    features_of,
-    forms,
-    least_squares,
-    n_scales,
-    predicted,
-    relative_error,
-    sequences,
-    split_context,
-    squared_sizes,
-)
-from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
+from oracle import FORMS, contexts_for, design, forms, predicted, sequences, split_context
+from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 both_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -88,16 +74,6 @@ def test_statistics_are_sums_over_the_predicted_positions(
     assert made[0].n_sequences == made[1].n_sequences == len(X)
     for each in made:
         assert each.total_weight == pytest.approx(w.sum())
-    if n_outputs:
-        n_sums, n_queries = fitted(made[0]).coef.shape[1:]
-        sizes = squared_sizes(form, 3 if width is None else width, n_queries)
-        expected = least_squares(psi, rows, sizes, 1.0, w[:, 0])
-        assert n_sums % n_scales(form) <= 1
-        for each in made:
-            found = fitted(each)
-            assert relative_error(features_of(found.coef, form), expected) < 1e-7
-            power = float(np.sum(w * (rows - psi @ expected) ** 2))
-            assert found.risk == pytest.approx(power / w.sum(), rel=1e-7, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -117,32 +93,6 @@ def test_sums_of_many_rows_are_exact_for_integers(mode, n_sequences, n_dims):
     np.testing.assert_array_equal(made.gram, psi.T @ psi)
     np.testing.assert_array_equal(made.cross, psi.T @ Y.reshape(-1, 2))
     np.testing.assert_array_equal(made.target_gram, Y.reshape(-1, 2).T @ Y.reshape(-1, 2))
-
-
-def test_a_factor_of_any_number_of_rows_gives_the_fit():
-    """Of 18 features: the factor changes its shape where rows are as many as columns."""
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((60, 4, 3)), rng.standard_normal((60, 2))
-    for rows in (1, 17, 18, 19, 20, 21, 60):
-        factor, cut = pa.TriangularFactor(3, 2), min(rows, 6) - 1
-        for part in (slice(0, cut), slice(cut, rows)):
-            if part.start < part.stop:
-                factor.update(X[part], Y[part])
-        found, expected = pa.fit(statistics=factor), pa.fit(X[:rows], Y[:rows])
-        assert found.rank == expected.rank == min(rows, 18)
-        np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6, atol=1e-6)
-
-
-def test_small_eigenvalues_survive_in_the_factor_only():
-    """Two values of the features, one of them of weight 1e-20: beneath the rounding of a Gram."""
-    ranks = []
-    for kind, weight in itertools.product(KINDS, (1e-8, 1e-20)):
-        parts = [
-            kind(1, 1, bias=True).update([[[x]]], [1.0], [w])
-            for x, w in ((1.0, 1.0), (-1.0, weight))
-        ]
-        ranks.append(pa.fit(statistics=sum(parts)).rank)
-    assert ranks == [2, 1, 2, 2]
 
 
 # Merging ------------------------------------------------------------------------------------
@@ -188,19 +138,11 @@ def test_parts_in_any_order_and_any_batches_are_the_whole(kind, fields, X, cuts,
             np.testing.assert_allclose(fitted(found).coef, fitted(whole).coef, atol=1e-8)
 
 
-def test_sums_in_true_units_that_float64_cannot_hold_are_refused():
-    sums = pa.Moments(1, 1).update(np.full((2, 1, 1), 1e100), [1.0, 2.0])
-    with pytest.raises(OutOfRange, match="float64"):
-        _ = sums.gram
-    assert pa.fit(statistics=sums).risk == pytest.approx(0.25)
-
-
 @both_kinds
 def test_operands_copies_and_what_was_read_stay_as_they_are(kind):
     a, b = kind(2, 1).update(X, Y), kind(2, 1).update(1e100 * X, Y)
     before = a.copy(), b.copy()
-    names = ("gram", "cross", "target_gram") if kind is pa.Moments else ()
-    seen = [getattr(a, name) for name in names]
+    seen = [a.gram, a.cross, a.target_gram] if kind is pa.Moments else []
     kept = [each.copy() for each in seen]
     (a + b).update(X, Y)
     a.copy().update(X, Y)
@@ -225,65 +167,54 @@ def test_equal_sums_are_equal_and_others_are_not(kind):
     assert pa.certify(statistics=one).digest == pa.certify(statistics=named).digest
 
 
-def test_unlike_statistics_do_not_merge(tmp_path):
-    for name, one, other in (
+@both_kinds
+def test_what_no_sums_can_be_is_refused(kind, tmp_path):
+    for word, one, other in (
         ("n_dims", (2, 1), (3, 1)), ("n_outputs", (2, 1), (2, 2)),
         ("mode", (2, 1, "last"), (2, 1, "full")), ("bias", (2, 1, "last", True), (2, 1)),
     ):  # fmt: skip
-        for kind in KINDS:
-            with pytest.raises(InvalidInput, match=name):
-                kind(*one) + kind(*other)
-    for mine, theirs in ((pa.Moments(2), pa.TriangularFactor(2)), (1, pa.Moments(2))):
+        with pytest.raises(InvalidInput, match=word):
+            kind(*one) + kind(*other)
+    for mine, theirs in ((kind(2), KINDS[kind is pa.Moments](2)), (1, kind(2))):
         with pytest.raises(TypeError):
             mine + theirs
-    pa.Moments(2, 1).save(tmp_path / "m")
-    with pytest.raises(FileFormatError, match="moments"):
-        pa.TriangularFactor.load(tmp_path / "m")
-
-
-def test_sizes_are_checked_before_memory_is_taken():
+    kind(2, 1).save(tmp_path / "sums")
+    with pytest.raises(FileFormatError, match="sums"):
+        KINDS[kind is pa.Moments].load(tmp_path / "sums")
+    # Sizes are checked before memory is taken.
     for arguments, word in (
         ((0,), "n_dims"), ((2, -1), "n_outputs"), ((2, 1, "first"), "mode"), ((5000,), "TB")
     ):  # fmt: skip
-        for kind in KINDS:
-            with pytest.raises(InvalidInput, match=word):
-                kind(*arguments)
+        with pytest.raises(InvalidInput, match=word):
+            kind(*arguments)
+    # Sums of inputs take no targets and make no fit.
+    sums = kind(2, mode="causal").update(X)
+    assert (sums.n_outputs, sums.n_rows) == (0, 27)
+    for call in (lambda: sums.update(X, X), lambda: pa.fit(statistics=sums)):
+        with pytest.raises(InvalidInput, match=r"targets|n_outputs"):
+            call()
 
 
 ONE = np.ones((2, 3, 2))
 REFUSED_UPDATES = (
     ((ONE[..., :1], np.ones(2)), {}, "2 coordinates"), ((ONE, np.ones((2, 3))), {}, "1 output"),
     ((ONE, np.ones((2, 3, 1))), {}, "mode"), ((ONE,), {}, "Y"),
-    ((ONE * np.nan, np.ones(2)), {}, "X"), ((ONE, np.ones(3)), {}, "Y|targets"),
-    ((ONE, np.ones(2), [-1.0, 1.0]), {}, "sample_weight"),
+    ((ONE * np.nan, np.ones(2)), {}, "X"), ((ONE, np.ones(2), [-1.0, 1.0]), {}, "sample_weight"),
     ((ONE * [1e-60, 1e60], np.ones(2)), {}, "float64|sizes"),
-    ((X, Y), {"chunk": "monday"}, "'monday'"), ((2 * X, Y), {"chunk": "monday"}, "'monday'"),
-    ((X, Y, np.full(9, 2.0)), {"chunk": "monday"}, "'monday'"), ((X, Y), {"chunk": ""}, "chunk"),
+    ((2 * X, Y), {"chunk": "monday"}, "'monday'"), ((X, Y), {"chunk": ""}, "chunk"),
     ((X, Y), {"checkpoint": "x"}, "checkpoint"),
     *(((X, Y), {"forget": f}, "forget") for f in (0.0, 1.5, np.nan)),
 )  # fmt: skip
 
 
-def test_a_refused_update_changes_nothing():
-    for (arguments, named, word), kind, more in itertools.product(
-        REFUSED_UPDATES, KINDS, ({}, {"forget": 0.5})
-    ):
+@both_kinds
+def test_a_refused_update_changes_nothing(kind):
+    for (arguments, named, word), more in itertools.product(REFUSED_UPDATES, ({}, {"forget": 0.5})):
         sums = kind(2, 1).update(X, Y, chunk="monday")
         before = sums.copy()
         with pytest.raises(PolyattnError, match=word):
             sums.update(*arguments, **(more | named))
         assert sums == before
-
-
-@both_kinds
-def test_sums_of_inputs_take_no_targets_and_make_no_fit(kind):
-    sums = kind(2, mode="causal").update(X)
-    assert (sums.n_outputs, sums.n_rows) == (0, 27)
-    for call in (lambda: sums.update(X, X), lambda: pa.fit(statistics=sums)):
-        with pytest.raises(InvalidInput, match=r"targets|n_outputs"):
-            call()
-    with pytest.raises(InvalidInput, match="empty"):
-        _ = pa.Moments(2).second_moment
 
 
 # Nothing twice ------------------------------------------------------------------------------
@@ -322,6 +253,11 @@ def test_a_chunk_counts_once_however_sums_come_together(kind, steps, reload, tmp
     assert sums.n_sequences == 2 * len(known)
 
 
+def few_dyadic(rng):
+    """Five sequences twice over, of exact numbers: of their 6 features 5 are seen."""
+    return np.repeat(rng.integers(-(2**20), 2**20, (5, 3, 2)) * 2.0**-20, 2, axis=0)
+
+
 def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
     """Noise of what was taken out makes singular sums look definite; certificates know of it."""
     rng = np.random.default_rng(0)
@@ -331,15 +267,11 @@ def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
 
     for scale in (3.0, 4.0, 3.0, 4.0):
         large = sums("b", scale * rng.standard_normal((40, 3, 2)))
-        # Five sequences twice over: of their 6 features 5 are seen.
-        few = np.repeat(rng.integers(-(2**20), 2**20, (5, 3, 2)) * 2.0**-20, 2, axis=0)
-        open_one, good = sums("a", few), sums("a", rng.standard_normal((40, 3, 2)))
+        open_one, good = sums("a", few_dyadic(rng)), sums("a", rng.standard_normal((40, 3, 2)))
         left = (open_one + large) - large
         np.testing.assert_allclose(left.gram, open_one.gram, atol=1e-8)
-        assert (pa.certify(statistics=left).verdict, pa.fit(statistics=left).rank) == (
-            "undecided",
-            5,
-        )
+        assert pa.certify(statistics=left).verdict == "undecided"
+        assert pa.fit(statistics=left).rank == 5
         assert pa.certify(statistics=(good + large) - large).identifiable
         assert (good - good).n_rows == 0
         huge = sums("c", 30.0 * rng.standard_normal((40, 3, 2)))
@@ -373,23 +305,19 @@ def test_forgetting_is_a_weight(kind, tmp_path):
 
 @both_kinds
 def test_forgotten_sums_prove_nothing_that_data_do_not(kind):
-    """Five sequences twice over leave one of six features open, however they were added up."""
+    """Nor do sequences that are added again and again."""
     rng = np.random.default_rng(0)
-    X = np.repeat(rng.integers(-(2**20), 2**20, (5, 3, 2)) * 2.0**-20, 2, axis=0)
+    X = few_dyadic(rng)
     sums = kind(2)
     for _ in range(30):
         sums.update(X, forget=0.9)
     assert pa.certify(statistics=sums).verdict != "identifiable"
     good = kind(2).update(rng.standard_normal((30, 3, 2)))
-    assert pa.certify(
-        statistics=good.update(rng.standard_normal((9, 3, 2)), forget=0.7)
-    ).identifiable
+    good.update(rng.standard_normal((9, 3, 2)), forget=0.7)
+    assert pa.certify(statistics=good).identifiable
     for _ in range(4):  # below all that float64 holds
         good.update(np.ones((1, 1, 2)), forget=1e-100)
     assert pa.certify(statistics=good).verdict == "undecided"
-
-
-# Files --------------------------------------------------------------------------------------
 
 
 def test_saved_sums_of_every_form_go_on_as_if_nothing_had_happened(tmp_path):
@@ -399,12 +327,11 @@ def test_saved_sums_of_every_form_go_on_as_if_nothing_had_happened(tmp_path):
         form, width = split_context(FORMS[name])
         context = contexts_for(X, {"mode": form.get("mode", "last")}, width)
         sums = KINDS[number % 2](3, form=pa.Form(**form), n_context_dims=width)
-        sums.save(tmp_path / "empty")
-        loaded = type(sums).load(tmp_path / "empty")
-        assert loaded == sums, name
-        loaded.update(X, context=context).save(tmp_path / "sums")
-        again = pa.load(tmp_path / "sums").update(X, context=context)
-        assert again == loaded.update(X, context=context), name
+        for _ in range(2):  # empty, and not
+            sums.save(tmp_path / "sums")
+            loaded = pa.load(tmp_path / "sums")
+            assert loaded == sums, name
+            assert loaded.update(X, context=context) == sums.update(X, context=context), name
 
 
 # Checkpoints --------------------------------------------------------------------------------
@@ -480,42 +407,30 @@ def test_a_checkpoint_holds_the_sum_over_the_source_alone(tmp_path):
 
 
 UNFIT = (
-    (lambda: pa.TriangularFactor(2, 1), pairs, "moments"),
-    (lambda: pa.Moments(2, 1, bias=True), pairs, "bias"),
-    (lambda: pa.Moments(2), pairs, "n_outputs"),
-    (lambda: pa.Moments(2, 1), lambda: pairs(4), "data|chunks"),
-    (lambda: pa.Moments(2, 1), lambda: pairs(7), "chunks"),
-    (lambda: pa.Moments(2, 1), lambda: pairs(factor=2.0), "item 0"),
-    (lambda: pa.Moments(2, 1), lambda: pairs()[::-1], "item 0"),
-    (lambda: pa.Moments(2, 1), lambda: [p[:2] for p in pairs()], "item 0"),
-    (lambda: pa.Moments(2, 1, form=pa.Form(key=np.exp)), pairs, "function"),
+    (pa.TriangularFactor(2, 1), pairs(), "moments"),
+    (pa.Moments(2, 1, bias=True), pairs(), "bias"),
+    (pa.Moments(2, 1), pairs(4), "data|chunks"),
+    (pa.Moments(2, 1), pairs(7), "chunks"),
+    (pa.Moments(2, 1), pairs(factor=2.0), "item 0"),
+    (pa.Moments(2, 1), pairs()[::-1], "item 0"),
+    (pa.Moments(2, 1), [pair[:2] for pair in pairs()], "item 0"),
+    (pa.Moments(2, 1, form=pa.Form(key=np.exp)), pairs(), "function"),
 )
 
 
 def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path):
-    path = tmp_path / "state.safetensors"
-    pa.Moments(2, 1).update(pa.scan(pairs()), checkpoint=path)
-    before = path.read_bytes()
-    for make, data, word in UNFIT:
-        sums = make()
-        with pytest.raises(InvalidInput, match=word):
-            sums.update(pa.scan(data()), checkpoint=path)
-        assert sums == make()
-        assert path.read_bytes() == before
-    assert [*tmp_path.iterdir()] == [path]
-
-
-def test_files_that_are_no_checkpoint_are_refused_and_kept(tmp_path):
     path, source = tmp_path / "state", pa.scan(pairs())
     pa.Moments(2, 1).update(source, checkpoint=path)
+    good = path.read_bytes()
+    for sums, data, word in UNFIT:
+        with pytest.raises(InvalidInput, match=word):
+            sums.copy().update(pa.scan(data), checkpoint=path)
+        assert path.read_bytes() == good
     with pytest.raises(FileFormatError, match="checkpoint"):
         pa.load(path)
-    good = path.read_bytes()
     pa.Moments(2, 1).save(path)
     sums = path.read_bytes()
-    for content in (
-        good[:-9], good[: len(good) // 2], good[:-1] + bytes([good[-1] ^ 1]), b"", b"notes", sums
-    ):  # fmt: skip
+    for content in (good[:-9], good[:-1] + bytes([good[-1] ^ 1]), b"", b"notes", sums):
         path.write_bytes(content)
         with pytest.raises(FileFormatError, match="state"):
             pa.Moments(2, 1).update(source, checkpoint=path)
@@ -523,15 +438,4 @@ def test_files_that_are_no_checkpoint_are_refused_and_kept(tmp_path):
     for other in ("state.npz", "none/state", "."):
         with pytest.raises(InvalidInput, match=r"checkpoint|exist|folder"):
             pa.Moments(2, 1).update(source, checkpoint=tmp_path / other)
-
-
-def test_a_checkpoint_that_may_not_grow_leaves_an_error_and_nothing_else(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    sums, source = pa.Moments(2, 1), pa.scan(pairs())
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="state"):
-            sums.update(source, checkpoint=tmp_path / "state")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [*tmp_path.iterdir()] == []
+    assert [*tmp_path.iterdir()] == [path]
