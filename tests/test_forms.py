@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from fractions import Fraction
 from itertools import combinations_with_replacement
 from math import cos, exp, log, pi, prod, sqrt
 
@@ -19,19 +18,7 @@ from oracle import relative_error
 from polyattn import Form, maps
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
 
-READY = {
-    "polynomial": {"query": maps.polynomial(2), "value": [0]},
-    "elu1": {"mode": "causal", "query": maps.elu1(), "key": maps.elu1()},
-    "random_fourier": {"key": maps.random_fourier(4, 1.0, 0)},
-    "hedgehog": {"mode": "full", "query": maps.hedgehog(), "key": maps.hedgehog()},
-    "normalised": {"value": maps.normalised(), "bias": True},
-}
-MEANS = {
-    "in context": {"include_query": False, "mean": True, "value": (2,)},
-    "mean of a window": {"window": 2, "mean": True, "decay": 0.5},
-}
-FORMS = oracle.FORMS | READY | MEANS
-SPLIT = {name: oracle.split_context(fields) for name, fields in FORMS.items()}
+FORMS = [form for form, width in map(oracle.split_context, oracle.FORMS.values()) if width is None]
 
 
 def rows_of(outputs):
@@ -43,47 +30,6 @@ def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
 
 
 # ------------------------------------------------------------------ what a form means
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_planted_layer_of_every_form_comes_back(name):
-    """From literal outputs: coefficients, heads and predictions, and from sums of two parts."""
-    fields, width = SPLIT[name]
-    form, rng = Form(**fields), np.random.default_rng(5)
-    truth = oracle.random_layer(fields, 3, width)
-    X = [rng.standard_normal((n, 3)) for n in rng.integers(1, 9, 70)]
-    full = {**oracle.DEFAULTS, **fields}
-    Z = oracle.contexts_for(X, full, width)
-    contexts = Z or [None] * len(X)
-    parts = [oracle.forward(truth, x, fields, z) for x, z in zip(X, contexts, strict=True)]
-    Y = np.concatenate(parts) if form.mode == "last" else parts
-    result = pa.fit(X, Y, form=form, context=Z)
-    psi, rows = oracle.design(X, fields, Z), np.concatenate(parts)
-    assert result.n_features == psi.shape[1]
-    n_dims = 3 if width is None else width
-    sizes = oracle.squared_sizes(fields, n_dims, result.coef.shape[2])
-    # The minimiser of least norm, which is the planted layer where that is determined.
-    least = oracle.least_squares(psi, rows, sizes)
-    found = oracle.features_of(result.coef, fields)
-    assert relative_error(found, least) < 1e-9
-    assert relative_error(psi @ oracle.features_of(
-        oracle.coefficients(truth, n_dims, fields), fields), rows) < 1e-12  # fmt: skip
-    assert result.rank == np.linalg.matrix_rank(psi / np.linalg.norm(psi, axis=0).clip(1e-9))
-    assert (result.outcome.name == "unique") == (result.rank == result.n_features)
-    fresh = [rng.standard_normal((n, 3)) for n in (1, 4, 11)]
-    beside = oracle.contexts_for(fresh, full, width, seed=1)
-    expected = oracle.design(fresh, fields, beside) @ least
-    given_fresh = (fresh,) if beside is None else (fresh, beside)
-    assert relative_error(rows_of(result.predict(*given_fresh)), expected) < 1e-9
-    # Heads compute the same function, on the data and elsewhere where it is determined.
-    assert relative_error(rows_of(result.layer(*((X,) if Z is None else (X, Z)))), rows) < 1e-8
-    total = sum(
-        empty_sums(fields, width).update(X[i::2], Y[i::2], context=Z and Z[i::2]) for i in range(2)
-    )
-    assert relative_error(total.gram, psi.T @ psi) < 1e-13
-    assert relative_error(total.cross, psi.T @ rows) < 1e-13
-    assert relative_error(total.target_gram, rows.T @ rows) < 1e-13
-    assert relative_error(total.second_moment, oracle.second_moment(psi)) < 1e-13
 
 
 LONG = [
@@ -155,26 +101,31 @@ def weight_matrices(n, form):
 # ------------------------------------------------------------------ comparing, showing, storing
 
 
-def test_forms_are_equal_by_content_and_shown_by_what_was_chosen():
-    forms = [Form(**fields) for fields, width in SPLIT.values() if width is None]
+def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chosen():
+    forms = [Form(**fields) for fields in FORMS]
     assert len(set(forms)) == len(forms)
     for form in forms:
         again, before = copy.deepcopy(form), joblib.hash(form)
         assert (again, hash(again)) == (form, hash(form))
         # Caches find results again by joblib's hash, which use may not change.
         assert joblib.hash(form) == before
+        if callable(form.key):
+            with pytest.raises(InvalidInput, match="key"):
+                form.to_dict()
+        else:
+            assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
     for way in ((0, 1), range(2), np.arange(2, dtype=np.uint8)):
         assert Form(key=way) == Form(key=[0, 1])
-    assert Form(decay=np.float32(0.5)) == Form(decay=0.5) == Form(decay=np.array(0.5))
-    assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(0.5, 1))
+    assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(np.float32(0.5), 1))
     assert Form(key=np.zeros((1, 2))) == Form(key=-np.zeros((1, 2)))
-    assert Form(key=np.ones((2, 2)) + np.diag([0, 3e-16])) != Form(key=np.ones((2, 2)))
-    assert Form(key=np.ones((1, 4))) != Form(key=np.ones((4, 1)))
-    assert Form(key=[0, 1]) != Form(key=[1, 0])
-    assert Form(key=slice(0, 2)) != Form(key=[0, 1])
+    for one, other in (
+        (np.ones((2, 2)) + np.diag([0, 3e-16]), np.ones((2, 2))),
+        (np.ones((1, 4)), np.ones((4, 1))), ([0, 1], [1, 0]), (slice(0, 2), [0, 1]),
+    ):  # fmt: skip
+        assert Form(key=one) != Form(key=other)
     assert [form.is_plain for form in (Form("full", bias=True), Form(mean=True))] == [True, False]
-    for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), lags=2)):
-        assert eval(repr(form)) == form  # noqa: S307
+    for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), decay="loo")):
+        assert eval(repr(form)) == Form.from_dict(form.to_dict()) == form  # noqa: S307
 
 
 def test_a_form_cannot_be_changed():
@@ -190,31 +141,14 @@ def test_a_form_cannot_be_changed():
     assert made == maps.hedgehog(np.ones((3, 2)))
 
 
-def test_forms_survive_files_except_functions_of_ones_own():
-    for name, (fields, _) in SPLIT.items():
-        form = Form(**fields)
-        if name == "own-function":
-            with pytest.raises(InvalidInput, match="key"):
-                form.to_dict()
-            continue
-        assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
-    assert Form.from_dict({"decay": "loo"}) == Form(decay="loo")
-
-
 HOSTILE = [
-    None, {"modes": "last"}, {"mode": ["last"]}, {"decay": 2}, {"mode": "full", "window": 2},
-    {"query": "0:2"}, {"query": []}, {"query": [0.5]}, {"query": [0, 0]}, {"query": {}},
-    {"query": {"slice": [0, 1]}}, {"query": {"slice": [0, 1, 0]}}, {"query": {"lambda": "x"}},
-    {"query": {"matrix": [[1], [1, 2]]}}, {"query": {"matrix": [[float("nan")]]}},
-    {"query": {"matrix": [["1"]]}}, {"query": {"matrix": [[1]], "map": {}}},
+    None, {"modes": "last"}, {"mode": ["last"]}, {"mode": "full", "window": 2}, {"query": "0:2"},
+    {"query": {"slice": [0, 1]}}, {"query": {"lambda": "x"}}, {"query": {"matrix": [["1"]]}},
+    {"query": {"matrix": [[1], [1, 2]]}}, {"query": {"matrix": [[1]], "map": {}}},
     *({"query": {"map": content}} for content in (
-        {"name": "os.system"}, {}, {"name": ["elu1"]}, {"name": "elu1", "x": 1},
-        {"name": "polynomial", "degree": 2},
-        {"name": "polynomial", "degree": 10**9, "include_lower": True},
+        {"name": "os.system"}, {"name": "elu1", "x": 1}, {"name": "polynomial", "degree": 2},
         {"name": "random_fourier", "n_features": 10**12, "scale": 1.0, "random_state": 0},
-        {"name": "random_fourier", "n_features": 2, "scale": 0, "random_state": 0},
-        {"name": "random_fourier", "n_features": 2, "scale": 1.0, "random_state": -1},
-        {"name": "hedgehog", "weights": []}, {"name": "hedgehog", "weights": [[float("inf")]]},
+        {"name": "hedgehog", "weights": [[float("inf")]]},
     )),
 ]  # fmt: skip
 
@@ -231,15 +165,13 @@ def test_content_that_no_form_wrote_is_refused():
 
 
 REFUSED = [
-    {"mode": "cross"}, {"window": 0}, {"window": True}, {"lags": -1}, {"lags": 10**9},
+    {"window": 0}, {"window": True}, {"lags": -1}, {"lags": 10**9},
     *[{"decay": value} for value in (
-        0, -0.5, 1.0000001, 10**400, np.nan, 0.5 + 0j, "auto", ["loo", 0.5], [], [0.5, 0.5],
-        [0.5, 0.0],
+        0, 1.0000001, np.nan, 0.5 + 0j, ["loo", 0.5], [], [0.5, 0.5], [0.5, 0.0],
     )],
     *[{"query": value} for value in (
-        np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], [[1.0], [1.0, 2.0]],
-        np.ma.masked_array([0, 1]), maps.elu1, 0.5, [], [0.0, 1.0], [True, False, True], [1, 1],
-        slice(0.0, 2), slice(None, None, 0),
+        np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], np.ma.masked_array([0, 1]), [],
+        [0.0, 1.0], [True, False, True], [1, 1], slice(None, None, 0),
     )],
     {"window": 3, "mode": "full"}, {"decay": 0.9, "mode": "full"}, {"lags": 2, "mode": "full"},
     {"lags": 2, "decay": 0.5}, {"window": 1, "include_query": False},
@@ -257,11 +189,10 @@ def test_contradictory_forms_are_refused():
 noise = np.random.default_rng(0).standard_normal
 UNFIT = [
     *[({"query": value}, None) for value in (
-        [0, 3], [-1, 2], slice(3, None), np.ones((4, 2)), lambda tokens: tokens[:0],
-        lambda tokens: tokens[:, :0], lambda tokens: tokens[:, :, None], lambda _: None,
-        lambda tokens: tokens.astype(str), lambda tokens: tokens + 1j,
-        lambda tokens: tokens[:, : len(tokens)], lambda tokens: tokens - tokens.mean(0),
-        lambda tokens: np.cumsum(tokens, axis=0), lambda tokens: tokens + noise(tokens.shape),
+        [0, 3], slice(3, None), np.ones((4, 2)), lambda tokens: tokens[:0],
+        lambda tokens: tokens[:, :, None], lambda _: None, lambda tokens: tokens.astype(str),
+        lambda tokens: tokens + 1j, lambda tokens: np.cumsum(tokens, axis=0),
+        lambda tokens: tokens + noise(tokens.shape),
     )],
     ({"value": np.ones((3, 2))}, 2), ({"key": [2]}, 2), ({"window": 2}, 3), ({"decay": 0.5}, 3),
     ({"lags": 2}, 3), ({"include_query": False}, 3), ({"include_query": False, "mode": "full"}, 3),
@@ -282,17 +213,11 @@ def test_a_map_is_watched_wherever_it_is_used():
         return empty_sums({"query": own}, None, n_outputs=0).update(X)
 
     with pytest.raises(InvalidInput, match=r"2 numbers.*3"):
-        update(
-            lambda tokens: tokens[:, tokens[0] < 1], np.where(np.arange(3) == 1, 1.0, 0.5) + 0 * X
-        )
+        update(lambda tokens: tokens[:, tokens[0] < 1], [[[0.5, 1.0, 0.5]], [[0.5, 0.5, 0.5]]])
     with np.errstate(divide="ignore"), pytest.raises(InvalidInput, match="query"):
         update(lambda tokens: 1 / np.maximum(tokens, -1e-9), 0 * X)
-    with pytest.raises(OutOfRange, match="query"):
-        update(np.full((3, 1), 1e200), 1e200 * X)
     # What it makes of numbers that no user gave does not matter.
     assert np.all(np.isfinite(update(lambda x: np.log(x - 0.99)).gram))
-    for own, n_queries in ((lambda tokens: tokens.astype(np.float16)[:, :2], 2), (np.sign, 3)):
-        assert update(own).n_features == 6 * n_queries
 
     def spoil(tokens):
         tokens[:] = 0.0
@@ -334,12 +259,6 @@ def test_monomials_come_by_degree_and_lose_no_digits():
         expected = [[prod(token[j] for j in each) for each in places] for token in tokens]
         found = maps.polynomial(degree, lower)(tokens)
         np.testing.assert_allclose(found, expected, rtol=1e-15 * degree)
-    # x_0 x_0 is below all numbers of float64, and x_0 x_0 x_1 is not.
-    token = (-1e-200, 1e100, 3e-110)
-    products = maps.polynomial(3, include_lower=False)(token).tolist()
-    for found, each in zip(products, combinations_with_replacement(range(3), 3), strict=True):
-        exact = prod(Fraction(token[j]) for j in each)
-        assert abs(Fraction(found) - exact) <= Fraction(1e-15) * abs(exact) + Fraction(5e-324)
     with pytest.raises(OutOfRange, match="1e"):
         maps.polynomial(3)((1e200, 1.0))
 
@@ -374,12 +293,10 @@ def test_waves_come_from_the_bits_of_the_generator_and_approximate_the_gaussian_
     assert np.sqrt(np.mean(errors**2)) < 1.5 / sqrt(4000)
     drawn = maps.random_fourier(3, 1.0, np.random.default_rng(0))
     assert drawn == maps.random_fourier(3, 1.0, drawn.random_state)
-    large = maps.random_fourier(2, 1.0, 2**100)
-    assert Form.from_dict(Form(key=large).to_dict()).key.random_state == 2**100
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
+def test_every_ready_map_takes_all_shapes_and_is_its_content(name):
     apply, other = MAPS[name](), MAPS[name]()
     seen = apply(PAIRS)
     np.testing.assert_allclose(apply(PAIRS[0]), seen[0], rtol=1e-14)
@@ -390,32 +307,20 @@ def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
     assert (apply, hash(apply)) == (other, hash(other))
     assert [each for each in MAPS if MAPS[each]() == apply] == [name]
     assert Form.from_dict(Form(query=apply).to_dict()).query == apply
-    with pytest.raises(AttributeError):
-        apply.name = "other"
-    for size in (0.0, 5e-324, 1e-310, 1e-150, 1e100, 1e150, 1e307):
-        try:
-            seen = apply(PAIRS * size)
-        except OutOfRange:
-            # Only products of coordinates can be too large.
-            assert size == 1e307 or (name in ("polynomial", "monomials") and size == 1e150)
-            continue
-        assert np.all(np.isfinite(seen))
-        if name == "normalised" and size >= 1e-150:
-            np.testing.assert_allclose(np.linalg.norm(seen, axis=1), 1.0, rtol=1e-15)
+    if name not in ("polynomial", "monomials"):  # only products of coordinates can be too large
+        assert np.all(np.isfinite(apply(PAIRS * 1e200)))
 
 
 WRONG_MAPS = [
-    ("degree", lambda: maps.polynomial(0)), ("degree", lambda: maps.polynomial(101)),
+    ("degree", lambda: maps.polynomial(0)),
     ("degree", lambda: maps.polynomial(50)(np.ones((1, 50)))),
     ("n_features", lambda: maps.random_fourier(10**7, 1.0)),
     ("scale", lambda: maps.random_fourier(2, 0.0)),
-    ("random_state", lambda: maps.random_fourier(2, 1.0, -1)),
-    ("weights", lambda: maps.hedgehog([1.0, 2.0])), ("weights", lambda: maps.hedgehog([[np.nan]])),
+    ("weights", lambda: maps.hedgehog([[np.nan]])),
     ("2 rows", lambda: maps.hedgehog(WEIGHTS)([[1.0]])),
     ("3 coordinates", lambda: empty_sums({"key": maps.hedgehog(WEIGHTS)}, None)),
     ("frequencies", lambda: empty_sums({"key": maps.random_fourier(10**6, 1.0)}, 10**5)),
-    ("tokens", lambda: maps.elu1()(1.0)), ("tokens", lambda: maps.elu1()([[np.nan]])),
-    ("float64", lambda: maps.random_fourier(2, 1e-200)([[1e150]])),
+    ("tokens", lambda: maps.elu1()([[np.nan]])),
 ]  # fmt: skip
 
 
