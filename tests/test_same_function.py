@@ -110,11 +110,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(seed=seeds, bias=st.booleans())
-def test_a_disguise_is_seen_through(kind, seed, bias):
+@given(seed=seeds, bias=st.booleans(), power=st.sampled_from([0, 0, -60, 60]))
+def test_a_disguise_is_seen_through(kind, seed, bias, power):
+    """Whatever the size of the outputs, and of coefficients."""
     make, disguise, tolerance = KINDS[kind]
     layer = make(seed, bias)
-    other = disguise(layer, seed)
+    layer, other = (
+        remade(each, value=10.0**power * each.value) for each in (layer, disguise(layer, seed))
+    )
     X = np.random.default_rng(seed).standard_normal((3, 6, 3))
     size = np.abs(layer(X)).max()
     np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
@@ -189,27 +192,6 @@ def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     assert more.worst_attn == more.worst_value == np.inf
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scale", [1e-120, 1e120])
-def test_sizes_do_not_matter(kind, scale):
-    make, disguise, _ = KINDS[kind]
-
-    def large(layer):
-        attn, value = scale * layer.attn, scale * layer.value
-        if kind == "linear":
-            value = layer.value / np.sqrt(scale)
-        if kind == "rotary":
-            attn = np.sqrt(scale) * layer.query, np.sqrt(scale) * layer.key
-        return remade(layer, attn=attn, value=value)
-
-    layer = make(0, False)
-    one, other = large(layer), large(disguise(layer))
-    assert pa.same_function(one, other)
-    assert worst(one, one) == 0.0
-    assert pa.canonical(one).n_heads == pa.canonical(layer).n_heads
-    assert pa.same_function(pa.canonical(one), one)
-
-
 def test_zero_and_idle_layers_keep_one_head():
     zero = pa.LinearAttention(np.zeros((2, 2, 2)), np.ones((2, 2, 1)), "full")
     assert pa.canonical(zero) == pa.LinearAttention(np.zeros((2, 2)), np.zeros((2, 1)), "full")
@@ -228,13 +210,8 @@ def test_zero_and_idle_layers_keep_one_head():
 # ------------------------------------------------------------------ linear layers
 
 
-@pytest.mark.parametrize("first", range(6))
-def test_linear_layers_of_every_form_are_compared(first):
-    for name in list(FORMS)[first::6]:
-        check_comparison(name)
-
-
-def check_comparison(name):
+@pytest.mark.parametrize("name", FORMS)
+def test_linear_layers_of_every_form_are_compared(name):
     form, context = oracle.split_context(FORMS[name])
     layer = linear(form, 3, context, n_heads=2 * oracle.n_scales(form))
     order = np.random.default_rng(0).permutation(layer.n_heads)
@@ -284,14 +261,6 @@ def test_heads_of_equal_or_nearly_equal_norm_are_written_in_one_way():
         again = pa.canonical(disguised_linear(identity, seed))
         np.testing.assert_allclose(again.attn, written.attn, atol=1e-13)
         np.testing.assert_allclose(again.value, written.value, atol=1e-13)
-    # Singular values that differ by 1e-10: alone they would be known to six digits only.
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    attn = [np.outer(basis[0], [1.0, 0, 0, 0]), (1 + 1e-10) * np.outer(basis[1], [0, 1.0, 0, 0])]
-    value = [np.outer([1.0, 0, 0, 0], [1.0, 0.0]), np.outer([0, 1.0, 0, 0], [0.0, 1.0])]
-    layer = pa.LinearAttention(attn, value)
-    noisy = remade(layer, attn=layer.attn * (1 + 4 * EPS * rng.standard_normal((2, 4, 4))))
-    assert worst(pa.canonical(noisy), pa.canonical(layer)) < 1e-13
 
 
 def test_canonical_layers_have_no_more_heads_than_they_need():
@@ -300,13 +269,11 @@ def test_canonical_layers_have_no_more_heads_than_they_need():
     both = [np.concatenate([layer.attn] * 2), np.concatenate([layer.value, 3 * layer.value])]
     doubled = remade(layer, attn=both[0], value=both[1], head_scales=None)
     assert pa.canonical(doubled).n_heads == 2  # nothing folds
-    layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, 2)
-    layer = remade(layer, head_scales=[0, 1])
-    tiny = remade(layer, attn=layer.attn * np.array([1.0, 1e-14])[:, None, None])
-    assert set(pa.canonical(tiny).head_scales) == {0}
-    small = remade(layer, attn=layer.attn * np.array([1.0, 1e-4])[:, None, None])
-    assert set(pa.canonical(small).head_scales) == {0, 1}
-    assert set(pa.canonical(small, tolerance=1e-2).head_scales) == {0}
+    layer = remade(linear({"mode": "causal", "decay": (0.5, 0.9)}, 2), head_scales=[0, 1])
+    for size, tolerance, scales in ((1e-14, None, {0}), (1e-4, None, {0, 1}), (1e-4, 1e-2, {0})):
+        small = remade(layer, attn=layer.attn * np.array([1.0, size])[:, None, None])
+        given_tolerance = () if tolerance is None else (tolerance,)
+        assert set(pa.canonical(small, *given_tolerance).head_scales) == scales
 
 
 def test_scales_of_heads_count():
