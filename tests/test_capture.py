@@ -208,6 +208,8 @@ def attending(real, causal=False):
 
 
 NOBODY = ~attending(LEFT, causal=True).any(axis=-1, keepdims=True)  # attends to everything, then
+BEFORE, AHEAD = np.tri(5, dtype=bool), np.subtract.outer(np.arange(5), np.arange(5))
+NEAR = BEFORE & (AHEAD < 3)
 UNDERSTOOD = [
     (FULL, "key_padding_mask", torch.tensor(~REAL), REAL),
     (FULL, "key_padding_mask", additive(REAL, -np.inf), REAL),
@@ -225,6 +227,11 @@ UNDERSTOOD = [
     (CAUSAL, "attention_mask", additive(attending(LEFT, causal=True)).bfloat16(), LEFT),
     (CAUSAL, "attention_mask", torch.tensor(attending(LEFT, causal=True) | NOBODY), LEFT),
     (CAUSAL, "attention_mask", torch.tensor(attending(REAL[:1], causal=True)), EVERY),
+    (CAUSAL, "attn_mask", torch.tensor(~BEFORE), EVERY),
+    (CAUSAL, "src_mask", additive(BEFORE, -np.inf), EVERY),
+    (CAUSAL, "attn_mask", additive(BEFORE, -np.inf).repeat(12, 1, 1), EVERY),  # for each head
+    (pa.Form(), "attn_mask", additive(BEFORE, -np.inf), EVERY),
+    (FULL, "attn_mask", additive(BEFORE | True, -np.inf), EVERY),
 ]  # fmt: skip
 
 
@@ -238,7 +245,7 @@ def test_masks_that_are_understood_leave_padding_out():
         assert sums == sums_of(form, X, 2 * X[..., :2], real), (name, mask)
         if form == CAUSAL:
             with pytest.raises(InvalidInput, match="causal"), capture(module, FULL):
-                module(X, attention_mask=mask)
+                module(X, **{name: mask})
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     call = {"mask": nn.Transformer.generate_square_subsequent_mask(5)}
@@ -247,15 +254,19 @@ def test_masks_that_are_understood_leave_padding_out():
         with capture(model, CAUSAL, name=name) as sums:
             model(X, **call)
         assert (sums.n_sequences, sums.n_rows) == (6, LENGTHS.sum())
+        for form, masks in ((FULL, call), (CAUSAL, {}), (CAUSAL, {"mask": additive(NEAR)})):
+            refused = pytest.raises(InvalidInput, match=r"mode|others than all")
+            with refused, capture(model, form, name=name):
+                model(X, **masks)
 
 
-AHEAD = np.subtract.outer(np.arange(5), np.arange(5))
-WINDOW = np.broadcast_to((AHEAD >= 0) & (AHEAD < 3), (6, 1, 5, 5)).copy()
 DOCUMENT = np.array([0, 0, 0, 1, 1])  # two in each row, that do not see each other
 PACKED = np.broadcast_to(DOCUMENT[:, None] == DOCUMENT, (6, 1, 5, 5)).copy()
 OF_HEADS = np.concatenate([attending(REAL), attending(EVERY)], axis=1)
 UNCLEAR = [
-    ("attention_mask", torch.tensor(WINDOW), "others"),
+    ("attention_mask", torch.tensor(NEAR).expand(6, 1, 5, 5), "others"),
+    ("attn_mask", torch.tensor(~NEAR), "others than all"),
+    ("attn_mask", torch.tensor(-0.5 * np.abs(AHEAD)), "neither 0 nor"),
     ("attention_mask", torch.tensor(PACKED), "others"),
     ("attention_mask", torch.tensor(OF_HEADS), "head to head"),
     ("attention_mask", torch.arange(30).reshape(6, 5), "0 and 1"),

@@ -100,8 +100,6 @@ def test_scales_modes_and_units():
     same(from_weights(LENS, mode="full")(X), expected(HEADS))
     layer = from_weights(BERT, n_heads=3, mode="causal")
     for size in (1e-6, 1e5):
-        heads = {name: size * each for name, each in HEADS.items()}
-        same(from_weights(bert(heads), n_heads=3)(X), expected(heads), 1e-11)
         units = np.append(size ** np.linspace(-1, 1, 12), 1.0)
         attn, value = layer.attn * units[:, None] * units, layer.value * units[:, None]
         other = to_weights(pa.SoftmaxAttention(attn, value, "causal", bias=True), "gpt2", 3)
@@ -475,7 +473,6 @@ def of(**settings):
 THREE, STILL = {"n_heads": 3}, {"n_heads": 3, "rotary": None}
 REFUSED = [
     ({"in_proj_weight": np.ones((35, 12)), "out_proj.weight": np.ones((12, 12))}, THREE, "35, 12"),
-    (STACK | {f"other.{n}": e for n, e in STACK.items()}, THREE | {"layer": 1}, "fits several"),
     (BERT | {KEY: np.ones((8, 12)), VALUE: np.ones((8, 12))}, THREE, "as many keys as queries"),
     (BERT | {"attention.self.distance_embedding.weight": np.ones((3, 4))}, THREE, "distance"),
     ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
@@ -485,11 +482,9 @@ REFUSED = [
     (LLAMA | {"self_attn.q_norm.weight": np.ones(4)}, STILL, "q_norm.weight.*normalised"),
     (STACK, THREE, "12 attention layers.*'encoder.layer.2.attention', 'encoder.layer.3"),
     (BERT, {"n_heads": 4, "config": {"num_attention_heads": 3}}, "n_heads = 4.*says 3"),
-    (LENS, {"config": {"attention_dir": "causal", "attn_scale": "x"}}, "attn_scale"),
     (BERT, THREE | {"layout": "gpt2"}, "gpt2: c_attn.weight.*attention.self.query"),
     (STACK, THREE | {"layer": "decoder.layer.1"}, "no layer 'decoder.layer.1'"),
-    (LLAMA, of(sliding_window="x") | {"max_length": 2}, "sliding_window='x'"),
-    (LLAMA, of(model_type="cohere"), "model_type='cohere'.*layout='llama'"), ({}, {}, "no tensors"),
+    (LLAMA, of(model_type="cohere"), "model_type='cohere'.*layout='llama'"),
     (BERT | {"attention.self.key.bias": np.ones(5)}, THREE, r"b_K.*\(5,\)"),
     ({n: each.astype(np.int8) for n, each in BERT.items()}, THREE, "int8"),
     (BERT | {KEY: np.full((12, 12), np.nan)}, THREE, "key.weight.*NaN"),
@@ -501,19 +496,12 @@ REFUSED = [
     ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"),
     (LLAMA, THREE | {"rotary": np.ones(3)}, "head_dim / 2 = 2"), (CROSS, THREE, "another sequence"),
     (LLAMA, of(use_bidirectional_attention=True), "mode must"), (FLAT, {"mode": "full"}, "3 axes"),
-    (GROUPS, {"rotary": None}, r"W_K \(12, 8\).*2, 4, 8, 16"),
-    (CROSS, THREE | {"layer": "layer.0"}, "another sequence"),
+    (GROUPS, {"rotary": None}, r"W_K \(12, 8\).*2, 4, 8, 16"), (LLAMA, THREE, "rotary must be"),
     (LLAMA, {"n_heads": 4, "rotary": 500.0}, "head_dim = 3"), (BERT, {"n_heads": 5}, "n_heads = 5"),
-    (LLAMA, {"n_heads": 4, "rotary": [1.0]}, "head_dim = 3"),
     (BERT, {}, "n_heads must be given.*1, 2, 3, 4, 6, 12"), (LLAMA, of(head_dim=6), "head_dim = 6"),
     (STACK, THREE | {"layer": "encoder"}, "fits several"), (BERT, {"layout": "t5"}, "layout.*'t5'"),
     (BERT, THREE | {"rotary": 500.0}, "rotary was given"), (BERT, THREE | {"scale": 0.0}, "scale"),
-    (MHA(12, 3, add_zero_attn=True), {}, "add_zero_attn"), (LLAMA, THREE, "rotary must be given"),
-    (BERT | {KEY: np.ones((12, 9))}, THREE, "one width"),
-    (LLAMA, THREE | {"rotary": "yes"}, "rotary.*'yes'"),
-    (MHA(12, 3), {"n_heads": 4}, "n_heads = 4.*has 3"),
-    (LENS, {"n_heads": 4, "mode": "full"}, "has 3"), (STACK, THREE | {"layer": True}, "layer must"),
-    (LLAMA, rope(type="yarn", factor=2), "'yarn'"), (STACK, THREE | {"layer": 12}, "no layer 12"),
+    (MHA(12, 3, add_zero_attn=True), {}, "add_zero_attn"), (STACK, THREE | {"layer": 12}, "no lay"),
     (BERT, of(pruned_heads={"0": [1]}), "pruned"), (MHA(12, 3, add_bias_kv=True), {}, "bias_k"),
 ]  # fmt: skip
 FULL, TURNED = (
@@ -521,12 +509,10 @@ FULL, TURNED = (
     from_weights(LLAMA, **of()),
 )
 LOW = from_weights(llama(random_heads(12, 3, 4, bias=False)), n_heads=3, rotary=None)
-ZERO = pa.SoftmaxAttention(np.zeros((3, 12, 12)), LOW.value, "causal")
 ONE = from_weights(llama(random_heads(12, 1, 4)), n_heads=1, rotary=500.0)
 LARGE = pa.SoftmaxAttention(LOW.attn, 1e12 * LOW.value, "causal")
 UNWRITTEN = [
     (LOW, ("llama",), {"n_kv_heads": 1, "head_dim": 4, "rotary": None}, "heads 0 to 2.*keys"),
-    (ZERO, ("transformer_lens",), {"n_kv_heads": 1, "head_dim": 4}, "would share values"),
     (pa.SoftmaxAttention(np.eye(3), np.ones((3, 2))), ("bert",), {}, "as many outputs"),
     (LOW, ("llama",), {"n_kv_heads": 2, "rotary": None}, "must divide n_heads = 3"),
     (FULL, ("gpt2",), {}, "head 0 has attn of rank 12, more than head_dim = 4"),
@@ -537,8 +523,7 @@ UNWRITTEN = [
     (TURNED, ("llama",), {"rotary": None}, "turns nothing"),
     (LOW, ("llama",), {"rotary": 3.0}, "rotary must be"), (TURNED, ("bert",), {}, "turns nothing"),
     (LOW, ("llama", 2), {"rotary": None}, "at least 3"), (ONE, ("qwen2",), {}, "'llama' has one"),
-    (LARGE, ("gpt2",), {"dtype": "float16"}, "float16"), (LOW, ("gpt2", 2), {}, "be at least 3"),
-    (LOW, ("gpt2",), {"n_kv_heads": 1}, "its own"),
+    (LARGE, ("gpt2",), {"dtype": "float16"}, "float16"), (LOW, ("gpt2",), {"n_kv_heads": 1}, "its"),
 ]  # fmt: skip
 
 
