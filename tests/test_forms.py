@@ -10,19 +10,13 @@ from math import cos, exp, log, pi, prod, sqrt
 import joblib
 import numpy as np
 import pytest
-from scipy.linalg import toeplitz
 
 import oracle
 import polyattn as pa
-from oracle import relative_error
 from polyattn import Form, maps
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
 
 FORMS = [form for form, width in map(oracle.split_context, oracle.FORMS.values()) if width is None]
-
-
-def rows_of(outputs):
-    return np.concatenate([np.reshape(part, (-1, np.shape(part)[-1])) for part in outputs])
 
 
 def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
@@ -33,48 +27,28 @@ def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
 
 
 LONG = [
-    {"mode": "causal"},
-    {"mode": "causal", "decay": (0.99, 0.3), "mean": True},
-    {"mode": "causal", "window": 300, "include_query": False},
+    {"mode": "causal"}, {"mode": "causal", "decay": (0.9999, 0.3), "mean": True},
+    {"mode": "causal", "window": 3000, "include_query": False},
     {"mode": "causal", "window": 40, "decay": 0.9, "bias": True},
     {"mode": "causal", "lags": 2, "window": 30, "include_query": False, "skip": True},
     {"mode": "full", "include_query": False, "mean": True},
     {"mode": "full", "key": (0,), "intercept": True},
-    {"window": 30, "decay": 0.99},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fields", LONG, ids=str)
-def test_sequences_longer_than_a_block_are_fitted_as_by_their_kernel(fields):
-    """Tokens of 40 coordinates are summarised in blocks of 639 positions, of 64 in those of 256.
-
-    The minimiser with a ridge is K (K + ridge)^-1 Y, where K is the inner product of all products
-    of values and keys, times that of the queries.
-    """
-    rng, form = np.random.default_rng(3), {**oracle.DEFAULTS, **fields}
-    in_three = form["mode"] == "full" and not form["include_query"]
-    lengths, d = ((300, 1, 800, 40), 64) if in_three else ((300, 1, 420, 40), 40)
-    lengths = rng.integers(1, 40, 700) if form["mode"] == "last" else lengths
-    X = [rng.standard_normal((n, d)) / 6 for n in lengths]
-    sums, queries = [], []
-    for x in X:
-        token = np.concatenate([x, np.ones((len(x), 1))], axis=1) if form["bias"] else x
-        key = token if form["key"] is None else token[:, list(form["key"])]
-        products = (token[:, :, None] * key[:, None, :]).reshape(len(x), -1)
-        rows = slice(-1 if form["mode"] == "last" else 0, None)
-        parts = [scale[rows] @ products for scale in weight_matrices(len(x), form)]
-        sums.append(np.concatenate(parts, axis=1))
-        queries.append(token[rows])
-    S, u = np.concatenate(sums), np.concatenate(queries)
-    K = (S @ S.T + form["skip"]) * (u @ u.T) + form["intercept"]
-    Y = rng.standard_normal((len(K), 1))
-    ridge = float(np.mean(np.diag(K)))
-    outputs = K @ np.linalg.solve(K + ridge * np.eye(len(K)), Y)
-    cuts = np.cumsum(lengths)[:-1]
-    targets = Y if form["mode"] == "last" else np.split(Y, cuts)
-    result = pa.fit(X, targets, form=Form(**fields), ridge=ridge, solver="dual")
-    assert relative_error(rows_of(result.predict(X)), outputs) < 1e-10
-    assert result.risk == pytest.approx(np.mean((Y - outputs) ** 2), rel=1e-9)
+def test_sequences_longer_than_a_block_are_computed_and_fitted(fields):
+    """Tokens of 8 coordinates are summarised in blocks of 14,563 positions, not n x n scores."""
+    parts = oracle.random_layer(fields, 8, n_outputs=1)
+    layer = pa.LinearAttention(form=Form(**fields), n_dims=8, **parts)
+    x = np.random.default_rng(3).standard_normal((20_000, 8))
+    Y = layer([x])[0]
+    for t in (14_570, 19_999):  # as of a last token, of a sequence in any order where all attend
+        others = x[:t] if layer.mode == "causal" else np.delete(x, t, axis=0)
+        alone = oracle.forward(parts, np.concatenate([others, x[[t]]]), fields | {"mode": "last"})
+        np.testing.assert_allclose(Y[[t]], alone, rtol=1e-9, atol=1e-9 * np.abs(Y).max())
+    result = pa.fit([x], [Y], form=layer.form)
+    assert result.risk <= 1e-20 * np.mean(Y**2)
 
 
 def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
@@ -82,20 +56,6 @@ def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
     for fields, weights in (({"decay": 0.99999}, 0.99999**back), ({"window": 200_000}, back < 2e5)):
         sums = pa.Moments(1, 0, form=Form(**fields)).update([x[:, None]])
         np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
-
-
-def weight_matrices(n, form):
-    """w(t, s) of each scale, over the number attended to with a mean; they depend on t - s."""
-    seen = [oracle.attended(t, n, form) for t in range(n)]
-    count = [max(len(each), 1) if form["mean"] else 1 for each in seen]
-    if form["mode"] == "full":
-        scales = [1.0 - (not form["include_query"]) * np.eye(n)]
-    else:
-        by_distance = np.zeros((oracle.n_scales(form), n))
-        for s in seen[-1]:
-            by_distance[:, n - 1 - s] = oracle.weights(n - 1, s, form)
-        scales = [toeplitz(row, np.zeros(n)) for row in by_distance]
-    return [scale / np.reshape(count, (n, 1)) for scale in scales]
 
 
 # ------------------------------------------------------------------ comparing, showing, storing
@@ -130,15 +90,13 @@ def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chos
 
 def test_a_form_cannot_be_changed():
     matrix = np.ones((3, 2))
-    form = Form(query=matrix)
+    form, made = Form(query=matrix), maps.hedgehog(matrix)
     with pytest.raises(AttributeError):
         form.mode = "full"
     with pytest.raises(ValueError, match="read-only"):
         form.query[0, 0] = 2.0
-    made = maps.hedgehog(matrix)
     matrix[0, 0] = 2.0
-    assert form == Form(query=np.ones((3, 2)))
-    assert made == maps.hedgehog(np.ones((3, 2)))
+    assert (form, made) == (Form(query=np.ones((3, 2))), maps.hedgehog(np.ones((3, 2))))
 
 
 HOSTILE = [
