@@ -251,28 +251,21 @@ def test_sharp_attention_picks_and_ties_are_shared():
 def test_attention_at_an_offset_makes_the_logits():
     layer = rotary(bias=True)
     np.testing.assert_allclose(layer.attn, layer.query @ layer.key.swapaxes(1, 2), atol=1e-14)
-    X = np.random.default_rng(1).standard_normal((6, 3))
-    tokens, expected = oracle.with_constant(X), 0.0
-    for h in range(layer.n_heads):
-        logits = [tokens[-1] @ layer.attn_at(5 - s)[h] @ tokens[s] for s in range(6)]
-        w = np.exp(logits - np.max(logits))
-        expected = expected + w @ tokens @ layer.value[h] / w.sum()
-    np.testing.assert_allclose(layer(X)[-1], expected, atol=1e-13)
+    for offset in (0, 5):
+        turned = layer.query @ oracle.rotation(layer.frequencies, offset)
+        wanted = turned @ layer.key.swapaxes(1, 2)
+        np.testing.assert_allclose(layer.attn_at(offset), wanted, atol=1e-14)
     np.testing.assert_array_equal(softmax().attn_at(7), softmax().attn)
     with pytest.raises(InvalidInput, match="offset"):
         layer.attn_at(10**400)
 
 
 def test_frequencies_are_given_or_made_from_theta():
-    query, key, value = np.random.default_rng(4).standard_normal((3, 2, 4, 6))
-    layer = pa.SoftmaxAttention((query, key), value, rotary=100.0)
+    pair, value = tuple(np.ones((2, 2, 4, 6))), np.ones((2, 4, 6))
+    layer = pa.SoftmaxAttention(pair, value, rotary=100.0)
     np.testing.assert_allclose(layer.frequencies, [1.0, 100 ** (-1 / 3), 100 ** (-2 / 3)])
     for given_as in (layer.frequencies, layer.frequencies.tolist(), np.float32(100)):
-        assert pa.SoftmaxAttention((query, key), value, rotary=given_as) == layer
-    X = np.random.default_rng(5).standard_normal((2, 5, 4))
-    # Only offsets count, and backwards they have the other sign.
-    back = pa.SoftmaxAttention((query, key), value, rotary=-layer.frequencies)
-    np.testing.assert_allclose(back(X[0, ::-1])[::-1], layer(X[0]), atol=1e-13)
+        assert pa.SoftmaxAttention(pair, value, rotary=given_as) == layer
 
 
 # ------------------------------------------------------------------ layers as values
@@ -306,54 +299,33 @@ WRONG_LINEAR = [
     ({"form": pa.Form(skip=True), "skip": np.ones(3)}, "skip"), ({"value": VALUE[:1]}, "attn"),
     ({"form": pa.Form(key=[0, 1])}, "attn"), ({"attn": ATTN * np.nan}, "attn"),
     ({"form": pa.Form(query=[0], key=[1], value=[2])}, "n_dims"),
-    ({"n_context_dims": 0}, "n_context_dims"),
     ({"attn": ATTN[:, :1, :1], "value": VALUE[:, :1], "bias": True}, "bias"),
 ]  # fmt: skip
 WRONG_ROTARY = [
-    ({"attn": np.ones((2, 3, 3))}, "W_Q"), ({"attn": (QUERY, KEY[:1])}, "value"),
-    ({"attn": (QUERY[..., :3], KEY[..., :3])}, "even"), ({"rotary": 0.0}, "theta"),
-    ({"rotary": 1e-300}, "frequency"), ({"rotary": [1.0]}, "2 frequencies"),
+    ({"attn": ATTN}, "W_Q"), ({"attn": (QUERY, KEY[:1])}, "value"), ({"rotary": 0.0}, "theta"),
+    ({"attn": (QUERY[..., :3], KEY[..., :3])}, "even"), ({"rotary": [1.0]}, "2 frequencies"),
     ({"rotary": [1.0, 1e7]}, "rotary"),
 ]  # fmt: skip
 
 
-def test_misuse_of_layers_is_named():
+def test_misuse_is_named():
     plain = {"attn": ATTN, "value": VALUE}
     turned = {"attn": (QUERY, KEY), "value": np.ones((2, 3, 2)), "rotary": 10.0}
-    for kind, good, wrong in (
-        (pa.LinearAttention, plain, WRONG_LINEAR),
-        (pa.SoftmaxAttention, turned, WRONG_ROTARY),
-    ):
-        for arguments, word in wrong:
-            with pytest.raises((InvalidInput, InvalidType), match=word):
-                kind(**good | arguments)
-
-
-def test_misuse_of_calls_is_named():
-    plain, beside = linear({"mode": "causal"}), linear({"mode": "causal"}, context=2)
+    several = [(pa.LinearAttention, plain | wrong, word) for wrong, word in WRONG_LINEAR]
+    several += [(pa.SoftmaxAttention, turned | wrong, word) for wrong, word in WRONG_ROTARY]
+    causal, beside = linear({"mode": "causal"}), linear({"mode": "causal"}, context=2)
     wild = pa.data.random_layer(2, form=pa.Form(key=lambda x: np.where(x > 5, np.nan, x)))
     X, Z = np.ones((4, 5, 3)), np.ones((4, 5, 2))
-    for call, word in [
-        (lambda: plain(X, context=Z), "context"),
-        (lambda: beside(X, context=X), "2 coordinates; got 3"),
-        (lambda: beside(X, context=Z[:3]), "4 sequences but context has 3"),
-        (lambda: beside(X, context=Z[:, :4]), "5 tokens in X but 4"),
-        (lambda: beside(X, context=Z * np.nan), "NaN"),
-        (lambda: softmax()(X * np.nan), "NaN"),
-        (lambda: wild(np.full((1, 2, 2), 9.0)), "NaN"),
-    ]:
-        with pytest.raises(InvalidInput, match=word):
-            call()
-
-
-# ------------------------------------------------------------------ learners
-
-
-def test_what_is_about_one_matrix_refuses_positions_and_learners_claim_nothing():
-    layer = rotary(n_heads=1)
-    X = np.random.default_rng(2).standard_normal((100, 4, 3))
-    for call in (pa.softmax.identifiable_heads, lambda layer: pa.softmax.non_degeneracy(layer, X)):
-        with pytest.raises(InvalidInput, match="rotary"):
-            call(layer)
-    assert not pa.learn_softmax(X, layer(X), 1, method="moments", polish=False).recovered
-    assert not pa.learn_from_queries(layer, 3).outcome.ok
+    several += [
+        (causal, {"X": X, "context": Z}, "context"),
+        (beside, {"X": X, "context": X}, "2 coordinates; got 3"),
+        (beside, {"X": X, "context": Z[:3]}, "4 sequences but context has 3"),
+        (beside, {"X": X, "context": Z[:, :4]}, "5 tokens in X but 4"),
+        (beside, {"X": X, "context": Z * np.nan}, "NaN"),
+        (softmax(), {"X": X * np.nan}, "NaN"), (wild, {"tokens": 9.0 * Z}, "NaN"),
+        (pa.softmax.identifiable_heads, {"layer": rotary()}, "rotary"),
+        (pa.softmax.non_degeneracy, {"layer": rotary(), "X": X}, "rotary"),
+    ]  # fmt: skip
+    for call, arguments, word in several:
+        with pytest.raises((InvalidInput, InvalidType), match=word):
+            call(**arguments)
