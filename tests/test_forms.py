@@ -113,10 +113,8 @@ HOSTILE = [
 
 def test_content_that_no_form_wrote_is_refused():
     for content in HOSTILE:
-        with pytest.raises(FileFormatError) as refusal:
+        with pytest.raises(FileFormatError, match=next(iter(content)) if content else "form"):
             Form.from_dict(content)
-        field = next(iter(content)) if content else "form"
-        assert field in str(refusal.value), content
 
 
 # ------------------------------------------------------------------ what is refused
@@ -139,9 +137,8 @@ REFUSED = [
 
 def test_contradictory_forms_are_refused():
     for chosen in REFUSED:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=next(iter(chosen))):
             Form(**chosen)
-        assert next(iter(chosen)) in str(refusal.value), chosen
 
 
 noise = np.random.default_rng(0).standard_normal
@@ -159,9 +156,8 @@ UNFIT = [
 
 def test_forms_that_do_not_fit_the_tokens_are_refused():
     for fields, width in UNFIT:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=next(iter(fields))):
             empty_sums(fields, width)
-        assert next(iter(fields)) in str(refusal.value), fields
 
 
 def test_a_map_is_watched_wherever_it_is_used():
@@ -284,6 +280,5 @@ WRONG_MAPS = [
 
 def test_misused_maps_are_refused():
     for word, call in WRONG_MAPS:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=word):
             call()
-        assert word in str(refusal.value)

@@ -322,7 +322,7 @@ def test_misuse_is_named():
         (beside, {"X": X, "context": Z[:3]}, "4 sequences but context has 3"),
         (beside, {"X": X, "context": Z[:, :4]}, "5 tokens in X but 4"),
         (beside, {"X": X, "context": Z * np.nan}, "NaN"),
-        (softmax(), {"X": X * np.nan}, "NaN"), (wild, {"tokens": 9.0 * Z}, "NaN"),
+        (softmax(), {"X": X * np.nan}, "NaN"), (wild, {"X": 9.0 * Z}, "NaN"),
         (pa.softmax.identifiable_heads, {"layer": rotary()}, "rotary"),
         (pa.softmax.non_degeneracy, {"layer": rotary(), "X": X}, "rotary"),
     ]  # fmt: skip
