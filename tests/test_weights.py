@@ -132,10 +132,9 @@ def test_prefix_dtype_and_tolerance():
     same(from_weights(found, 0, n_heads=3)(X), layer(X), 1e-5)
     spoiled = layer.attn + 1e-9 * normal(*layer.attn.shape)
     spoiled = pa.SoftmaxAttention(spoiled, layer.value, bias=True)
-    with pytest.raises(InvalidInput, match="tolerance") as caught:
+    with pytest.raises(InvalidInput, match=r"tolerance=.*e-"):
         to_weights(spoiled, "bert")
-    named = float(str(caught.value).split("tolerance=")[1].split(",")[0])
-    same(from_weights(to_weights(spoiled, "bert", tolerance=named), n_heads=3)(X), layer(X), 1e-6)
+    same(from_weights(to_weights(spoiled, "bert", tolerance=1e-7), n_heads=3)(X), layer(X), 1e-6)
 
 
 # ------------------------------------------------------------------ rotary positions
@@ -458,7 +457,6 @@ REFUSED = [
     ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
     (LLAMA | {"self_attn.q_proj.lora_A.weight": np.ones((2, 12))}, STILL, "lora_A.*merged"),
     (LLAMA | {"self_attn.q_norm.weight": np.ones(4)}, STILL, "q_norm.weight.*normalised"),
-    (BERT | {"attention.self.key.bias": np.ones(5)}, THREE, r"b_K.*\(5,\)"),
     ({n: each.astype(np.int8) for n, each in BERT.items()}, THREE, "int8"),
     (BERT | {KEY: np.full((12, 12), np.nan)}, THREE, "key.weight.*NaN"),
     ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"), (CROSS, THREE, "another seq"),
@@ -476,7 +474,6 @@ REFUSED = [
     (STACK, THREE, "12 attention layers.*'encoder.layer.2.attention', 'encoder.layer.3"),
     (BERT | GPT2, THREE, r"'attention' \(bert\).*'attn' \(gpt2\)"),
     (STACK, THREE | {"layer": "decoder.layer.1"}, "no layer 'decoder.layer.1'"),
-    (STACK, THREE | {"layer": 12}, "no layer 12"),
     (STACK, THREE | {"layer": "encoder"}, "fits several"),
     (BERT, THREE | {"layout": "gpt2"}, "gpt2: c_attn.weight.*attention.self.query"),
     (BERT, {"n_heads": 4, "config": {"num_attention_heads": 3}}, "n_heads = 4.*says 3"),
