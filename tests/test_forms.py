@@ -38,12 +38,14 @@ LONG = [
 
 @pytest.mark.parametrize("fields", LONG, ids=str)
 def test_sequences_longer_than_a_block_are_computed_and_fitted(fields):
-    """Tokens of 8 coordinates are summarised in blocks of 14,563 positions, not n x n scores."""
+    """Without n x n scores: in blocks of 2^19 numbers, 14,563 positions of the first form."""
     parts = oracle.random_layer(fields, 8, n_outputs=1)
+    parts["head_scales"] = np.arange(2) % oracle.n_scales(fields)
     layer = pa.LinearAttention(form=Form(**fields), n_dims=8, **parts)
     x = np.random.default_rng(3).standard_normal((20_000, 8))
     Y = layer([x])[0]
-    for t in (14_570, 19_999):  # as of a last token, of a sequence in any order where all attend
+    # As of a last token, of a sequence in any order where all attend.
+    for t in (2**19 // layer.coef.shape[1] + 3, 19_999):
         others = x[:t] if layer.mode == "causal" else np.delete(x, t, axis=0)
         alone = oracle.forward(parts, np.concatenate([others, x[[t]]]), fields | {"mode": "last"})
         np.testing.assert_allclose(Y[[t]], alone, rtol=1e-9, atol=1e-9 * np.abs(Y).max())
