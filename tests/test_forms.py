@@ -32,7 +32,7 @@ LONG = [
     {"mode": "causal", "window": 40, "decay": 0.9, "bias": True},
     {"mode": "causal", "lags": 2, "window": 30, "include_query": False, "skip": True},
     {"mode": "full", "include_query": False, "mean": True},
-    {"mode": "full", "key": (0,), "intercept": True},
+    {"mode": "full", "intercept": True},
 ]  # fmt: skip
 
 
