@@ -316,6 +316,20 @@ def test_constants_that_a_mean_leaves_as_they_are():
         assert pa.same_function(pa.LinearAttention(attn, value, form=form), map_alone) is same
 
 
+@pytest.mark.slow
+def test_large_layers_are_compared_without_all_their_coefficients_at_once():
+    """67 million coefficients, of which the norm is known."""
+    rng = np.random.default_rng(0)
+    A, v = rng.standard_normal((512, 512)), rng.standard_normal(512)
+    layer = pa.LinearAttention(A, v[:, None])
+    powers = (v @ v) * np.sum(A**2, axis=1) + (A @ v) ** 2 - (A**2) @ v**2
+    near = pa.LinearAttention(1.5 * A, v[:, None])
+    expected = 0.5 * np.sqrt(powers.sum())
+    assert pa.coefficient_distance(layer, near) == pytest.approx(expected, rel=1e-12)
+    assert pa.same_function(layer, pa.LinearAttention(2.0 * A, v[:, None] / 2.0))
+    assert not pa.same_function(layer, near)
+
+
 # ------------------------------------------------------------------ softmax layers
 
 
