@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
-from fractions import Fraction
 from itertools import combinations_with_replacement
 from math import cos, exp, log, pi, prod, sqrt
 
 import joblib
 import numpy as np
 import pytest
-from scipy.linalg import toeplitz
 
 import oracle
 import polyattn as pa
-from oracle import relative_error
 from polyattn import Form, maps
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnError
 
-READY = {
-    "polynomial": {"query": maps.polynomial(2), "value": [0]},
-    "elu1": {"mode": "causal", "query": maps.elu1(), "key": maps.elu1()},
-    "random_fourier": {"key": maps.random_fourier(4, 1.0, 0)},
-    "hedgehog": {"mode": "full", "query": maps.hedgehog(), "key": maps.hedgehog()},
-    "normalised": {"value": maps.normalised(), "bias": True},
-}
-MEANS = {
-    "in context": {"include_query": False, "mean": True, "value": (2,)},
-    "mean of a window": {"window": 2, "mean": True, "decay": 0.5},
-}
-FORMS = oracle.FORMS | READY | MEANS
-SPLIT = {name: oracle.split_context(fields) for name, fields in FORMS.items()}
-
-
-def rows_of(outputs):
-    return np.concatenate([np.reshape(part, (-1, np.shape(part)[-1])) for part in outputs])
+FORMS = [form for form, width in map(oracle.split_context, oracle.FORMS.values()) if width is None]
 
 
 def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
@@ -45,90 +26,31 @@ def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
 # ------------------------------------------------------------------ what a form means
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_planted_layer_of_every_form_comes_back(name):
-    """From literal outputs: coefficients, heads and predictions, and from sums of two parts."""
-    fields, width = SPLIT[name]
-    form, rng = Form(**fields), np.random.default_rng(5)
-    truth = oracle.random_layer(fields, 3, width)
-    X = [rng.standard_normal((n, 3)) for n in rng.integers(1, 9, 70)]
-    full = {**oracle.DEFAULTS, **fields}
-    Z = oracle.contexts_for(X, full, width)
-    contexts = Z or [None] * len(X)
-    parts = [oracle.forward(truth, x, fields, z) for x, z in zip(X, contexts, strict=True)]
-    Y = np.concatenate(parts) if form.mode == "last" else parts
-    result = pa.fit(X, Y, form=form, context=Z)
-    psi, rows = oracle.design(X, fields, Z), np.concatenate(parts)
-    assert result.n_features == psi.shape[1]
-    n_dims = 3 if width is None else width
-    sizes = oracle.squared_sizes(fields, n_dims, result.coef.shape[2])
-    # The minimiser of least norm, which is the planted layer where that is determined.
-    least = oracle.least_squares(psi, rows, sizes)
-    found = oracle.features_of(result.coef, fields)
-    assert relative_error(found, least) < 1e-9
-    assert relative_error(psi @ oracle.features_of(
-        oracle.coefficients(truth, n_dims, fields), fields), rows) < 1e-12  # fmt: skip
-    assert result.rank == np.linalg.matrix_rank(psi / np.linalg.norm(psi, axis=0).clip(1e-9))
-    assert (result.outcome.name == "unique") == (result.rank == result.n_features)
-    fresh = [rng.standard_normal((n, 3)) for n in (1, 4, 11)]
-    beside = oracle.contexts_for(fresh, full, width, seed=1)
-    expected = oracle.design(fresh, fields, beside) @ least
-    given_fresh = (fresh,) if beside is None else (fresh, beside)
-    assert relative_error(rows_of(result.predict(*given_fresh)), expected) < 1e-9
-    # Heads compute the same function, on the data and elsewhere where it is determined.
-    assert relative_error(rows_of(result.layer(*((X,) if Z is None else (X, Z)))), rows) < 1e-8
-    total = sum(
-        empty_sums(fields, width).update(X[i::2], Y[i::2], context=Z and Z[i::2]) for i in range(2)
-    )
-    assert relative_error(total.gram, psi.T @ psi) < 1e-13
-    assert relative_error(total.cross, psi.T @ rows) < 1e-13
-    assert relative_error(total.target_gram, rows.T @ rows) < 1e-13
-    assert relative_error(total.second_moment, oracle.second_moment(psi)) < 1e-13
-
-
 LONG = [
-    {"mode": "causal"},
-    {"mode": "causal", "decay": (0.99, 0.3), "mean": True},
-    {"mode": "causal", "window": 300, "include_query": False},
+    {"mode": "causal"}, {"mode": "causal", "decay": (0.9999, 0.3), "mean": True},
+    {"mode": "causal", "window": 3000, "include_query": False},
     {"mode": "causal", "window": 40, "decay": 0.9, "bias": True},
     {"mode": "causal", "lags": 2, "window": 30, "include_query": False, "skip": True},
     {"mode": "full", "include_query": False, "mean": True},
-    {"mode": "full", "key": (0,), "intercept": True},
-    {"window": 30, "decay": 0.99},
-]
+    {"mode": "full", "intercept": True},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fields", LONG, ids=str)
-def test_sequences_longer_than_a_block_are_fitted_as_by_their_kernel(fields):
-    """Tokens of 40 coordinates are summarised in blocks of 639 positions, of 64 in those of 256.
-
-    The minimiser with a ridge is K (K + ridge)^-1 Y, where K is the inner product of all products
-    of values and keys, times that of the queries.
-    """
-    rng, form = np.random.default_rng(3), {**oracle.DEFAULTS, **fields}
-    in_three = form["mode"] == "full" and not form["include_query"]
-    lengths, d = ((300, 1, 800, 40), 64) if in_three else ((300, 1, 420, 40), 40)
-    lengths = rng.integers(1, 40, 700) if form["mode"] == "last" else lengths
-    X = [rng.standard_normal((n, d)) / 6 for n in lengths]
-    sums, queries = [], []
-    for x in X:
-        token = np.concatenate([x, np.ones((len(x), 1))], axis=1) if form["bias"] else x
-        key = token if form["key"] is None else token[:, list(form["key"])]
-        products = (token[:, :, None] * key[:, None, :]).reshape(len(x), -1)
-        rows = slice(-1 if form["mode"] == "last" else 0, None)
-        parts = [scale[rows] @ products for scale in weight_matrices(len(x), form)]
-        sums.append(np.concatenate(parts, axis=1))
-        queries.append(token[rows])
-    S, u = np.concatenate(sums), np.concatenate(queries)
-    K = (S @ S.T + form["skip"]) * (u @ u.T) + form["intercept"]
-    Y = rng.standard_normal((len(K), 1))
-    ridge = float(np.mean(np.diag(K)))
-    outputs = K @ np.linalg.solve(K + ridge * np.eye(len(K)), Y)
-    cuts = np.cumsum(lengths)[:-1]
-    targets = Y if form["mode"] == "last" else np.split(Y, cuts)
-    result = pa.fit(X, targets, form=Form(**fields), ridge=ridge, solver="dual")
-    assert relative_error(rows_of(result.predict(X)), outputs) < 1e-10
-    assert result.risk == pytest.approx(np.mean((Y - outputs) ** 2), rel=1e-9)
+def test_sequences_longer_than_a_block_are_computed_and_fitted(fields):
+    """Without n x n scores: in blocks of 2^19 numbers, 14,563 positions of the first form."""
+    parts = oracle.random_layer(fields, 8, n_outputs=1)
+    parts["head_scales"] = np.arange(2) % oracle.n_scales(fields)
+    layer = pa.LinearAttention(form=Form(**fields), n_dims=8, **parts)
+    x = np.random.default_rng(3).standard_normal((20_000, 8))
+    Y = layer([x])[0]
+    # As of a last token, of a sequence in any order where all attend.
+    for t in (2**19 // layer.coef.shape[1] + 3, 19_999):
+        others = x[:t] if layer.mode == "causal" else np.delete(x, t, axis=0)
+        alone = oracle.forward(parts, np.concatenate([others, x[[t]]]), fields | {"mode": "last"})
+        np.testing.assert_allclose(Y[[t]], alone, rtol=1e-9, atol=1e-9 * np.abs(Y).max())
+    result = pa.fit([x], [Y], form=layer.form)
+    assert result.risk <= 1e-20 * np.mean(Y**2)
 
 
 def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
@@ -138,108 +60,76 @@ def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
         np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
 
 
-def weight_matrices(n, form):
-    """w(t, s) of each scale, over the number attended to with a mean; they depend on t - s."""
-    seen = [oracle.attended(t, n, form) for t in range(n)]
-    count = [max(len(each), 1) if form["mean"] else 1 for each in seen]
-    if form["mode"] == "full":
-        scales = [1.0 - (not form["include_query"]) * np.eye(n)]
-    else:
-        by_distance = np.zeros((oracle.n_scales(form), n))
-        for s in seen[-1]:
-            by_distance[:, n - 1 - s] = oracle.weights(n - 1, s, form)
-        scales = [toeplitz(row, np.zeros(n)) for row in by_distance]
-    return [scale / np.reshape(count, (n, 1)) for scale in scales]
-
-
 # ------------------------------------------------------------------ comparing, showing, storing
 
 
-def test_forms_are_equal_by_content_and_shown_by_what_was_chosen():
-    forms = [Form(**fields) for fields, width in SPLIT.values() if width is None]
+def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chosen():
+    forms = [Form(**fields) for fields in FORMS]
     assert len(set(forms)) == len(forms)
     for form in forms:
         again, before = copy.deepcopy(form), joblib.hash(form)
         assert (again, hash(again)) == (form, hash(form))
         # Caches find results again by joblib's hash, which use may not change.
         assert joblib.hash(form) == before
+        if callable(form.key):
+            with pytest.raises(InvalidInput, match="key"):
+                form.to_dict()
+        else:
+            assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
     for way in ((0, 1), range(2), np.arange(2, dtype=np.uint8)):
         assert Form(key=way) == Form(key=[0, 1])
-    assert Form(decay=np.float32(0.5)) == Form(decay=0.5) == Form(decay=np.array(0.5))
-    assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(0.5, 1))
+    assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(np.float32(0.5), 1))
     assert Form(key=np.zeros((1, 2))) == Form(key=-np.zeros((1, 2)))
-    assert Form(key=np.ones((2, 2)) + np.diag([0, 3e-16])) != Form(key=np.ones((2, 2)))
-    assert Form(key=np.ones((1, 4))) != Form(key=np.ones((4, 1)))
-    assert Form(key=[0, 1]) != Form(key=[1, 0])
-    assert Form(key=slice(0, 2)) != Form(key=[0, 1])
+    for one, other in (
+        (np.ones((2, 2)) + np.diag([0, 3e-16]), np.ones((2, 2))),
+        (np.ones((1, 4)), np.ones((4, 1))), ([0, 1], [1, 0]), (slice(0, 2), [0, 1]),
+    ):  # fmt: skip
+        assert Form(key=one) != Form(key=other)
     assert [form.is_plain for form in (Form("full", bias=True), Form(mean=True))] == [True, False]
-    for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), lags=2)):
-        assert eval(repr(form)) == form  # noqa: S307
+    for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), decay="loo")):
+        assert eval(repr(form)) == Form.from_dict(form.to_dict()) == form  # noqa: S307
 
 
 def test_a_form_cannot_be_changed():
     matrix = np.ones((3, 2))
-    form = Form(query=matrix)
+    form, made = Form(query=matrix), maps.hedgehog(matrix)
     with pytest.raises(AttributeError):
         form.mode = "full"
     with pytest.raises(ValueError, match="read-only"):
         form.query[0, 0] = 2.0
-    made = maps.hedgehog(matrix)
     matrix[0, 0] = 2.0
-    assert form == Form(query=np.ones((3, 2)))
-    assert made == maps.hedgehog(np.ones((3, 2)))
-
-
-def test_forms_survive_files_except_functions_of_ones_own():
-    for name, (fields, _) in SPLIT.items():
-        form = Form(**fields)
-        if name == "own-function":
-            with pytest.raises(InvalidInput, match="key"):
-                form.to_dict()
-            continue
-        assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
-    assert Form.from_dict({"decay": "loo"}) == Form(decay="loo")
+    assert (form, made) == (Form(query=np.ones((3, 2))), maps.hedgehog(np.ones((3, 2))))
 
 
 HOSTILE = [
-    None, {"modes": "last"}, {"mode": ["last"]}, {"decay": 2}, {"mode": "full", "window": 2},
-    {"query": "0:2"}, {"query": []}, {"query": [0.5]}, {"query": [0, 0]}, {"query": {}},
-    {"query": {"slice": [0, 1]}}, {"query": {"slice": [0, 1, 0]}}, {"query": {"lambda": "x"}},
-    {"query": {"matrix": [[1], [1, 2]]}}, {"query": {"matrix": [[float("nan")]]}},
-    {"query": {"matrix": [["1"]]}}, {"query": {"matrix": [[1]], "map": {}}},
+    None, {"modes": "last"}, {"mode": ["last"]}, {"mode": "full", "window": 2}, {"query": "0:2"},
+    {"query": {"slice": [0, 1]}}, {"query": {"lambda": "x"}}, {"query": {"matrix": [["1"]]}},
+    {"query": {"matrix": [[1], [1, 2]]}}, {"query": {"matrix": [[1]], "map": {}}},
     *({"query": {"map": content}} for content in (
-        {"name": "os.system"}, {}, {"name": ["elu1"]}, {"name": "elu1", "x": 1},
-        {"name": "polynomial", "degree": 2},
-        {"name": "polynomial", "degree": 10**9, "include_lower": True},
+        {"name": "os.system"}, {"name": "elu1", "x": 1}, {"name": "polynomial", "degree": 2},
         {"name": "random_fourier", "n_features": 10**12, "scale": 1.0, "random_state": 0},
-        {"name": "random_fourier", "n_features": 2, "scale": 0, "random_state": 0},
-        {"name": "random_fourier", "n_features": 2, "scale": 1.0, "random_state": -1},
-        {"name": "hedgehog", "weights": []}, {"name": "hedgehog", "weights": [[float("inf")]]},
+        {"name": "hedgehog", "weights": [[float("inf")]]},
     )),
 ]  # fmt: skip
 
 
 def test_content_that_no_form_wrote_is_refused():
     for content in HOSTILE:
-        with pytest.raises(FileFormatError) as refusal:
+        with pytest.raises(FileFormatError, match=next(iter(content)) if content else "form"):
             Form.from_dict(content)
-        field = next(iter(content)) if content else "form"
-        assert field in str(refusal.value), content
 
 
 # ------------------------------------------------------------------ what is refused
 
 
 REFUSED = [
-    {"mode": "cross"}, {"window": 0}, {"window": True}, {"lags": -1}, {"lags": 10**9},
+    {"window": 0}, {"window": True}, {"lags": -1}, {"lags": 10**9},
     *[{"decay": value} for value in (
-        0, -0.5, 1.0000001, 10**400, np.nan, 0.5 + 0j, "auto", ["loo", 0.5], [], [0.5, 0.5],
-        [0.5, 0.0],
+        0, 1.0000001, np.nan, 0.5 + 0j, ["loo", 0.5], [], [0.5, 0.5], [0.5, 0.0],
     )],
     *[{"query": value} for value in (
-        np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], [[1.0], [1.0, 2.0]],
-        np.ma.masked_array([0, 1]), maps.elu1, 0.5, [], [0.0, 1.0], [True, False, True], [1, 1],
-        slice(0.0, 2), slice(None, None, 0),
+        np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1.0, np.nan]], np.ma.masked_array([0, 1]), [],
+        [0.0, 1.0], [True, False, True], [1, 1], slice(None, None, 0),
     )],
     {"window": 3, "mode": "full"}, {"decay": 0.9, "mode": "full"}, {"lags": 2, "mode": "full"},
     {"lags": 2, "decay": 0.5}, {"window": 1, "include_query": False},
@@ -249,19 +139,17 @@ REFUSED = [
 
 def test_contradictory_forms_are_refused():
     for chosen in REFUSED:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=next(iter(chosen))):
             Form(**chosen)
-        assert next(iter(chosen)) in str(refusal.value), chosen
 
 
 noise = np.random.default_rng(0).standard_normal
 UNFIT = [
     *[({"query": value}, None) for value in (
-        [0, 3], [-1, 2], slice(3, None), np.ones((4, 2)), lambda tokens: tokens[:0],
-        lambda tokens: tokens[:, :0], lambda tokens: tokens[:, :, None], lambda _: None,
-        lambda tokens: tokens.astype(str), lambda tokens: tokens + 1j,
-        lambda tokens: tokens[:, : len(tokens)], lambda tokens: tokens - tokens.mean(0),
-        lambda tokens: np.cumsum(tokens, axis=0), lambda tokens: tokens + noise(tokens.shape),
+        [0, 3], slice(3, None), np.ones((4, 2)), lambda tokens: tokens[:0],
+        lambda tokens: tokens[:, :, None], lambda _: None, lambda tokens: tokens.astype(str),
+        lambda tokens: tokens + 1j, lambda tokens: np.cumsum(tokens, axis=0),
+        lambda tokens: tokens + noise(tokens.shape),
     )],
     ({"value": np.ones((3, 2))}, 2), ({"key": [2]}, 2), ({"window": 2}, 3), ({"decay": 0.5}, 3),
     ({"lags": 2}, 3), ({"include_query": False}, 3), ({"include_query": False, "mode": "full"}, 3),
@@ -270,9 +158,8 @@ UNFIT = [
 
 def test_forms_that_do_not_fit_the_tokens_are_refused():
     for fields, width in UNFIT:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=next(iter(fields))):
             empty_sums(fields, width)
-        assert next(iter(fields)) in str(refusal.value), fields
 
 
 def test_a_map_is_watched_wherever_it_is_used():
@@ -282,17 +169,11 @@ def test_a_map_is_watched_wherever_it_is_used():
         return empty_sums({"query": own}, None, n_outputs=0).update(X)
 
     with pytest.raises(InvalidInput, match=r"2 numbers.*3"):
-        update(
-            lambda tokens: tokens[:, tokens[0] < 1], np.where(np.arange(3) == 1, 1.0, 0.5) + 0 * X
-        )
+        update(lambda tokens: tokens[:, tokens[0] < 1], [[[0.5, 1.0, 0.5]], [[0.5, 0.5, 0.5]]])
     with np.errstate(divide="ignore"), pytest.raises(InvalidInput, match="query"):
         update(lambda tokens: 1 / np.maximum(tokens, -1e-9), 0 * X)
-    with pytest.raises(OutOfRange, match="query"):
-        update(np.full((3, 1), 1e200), 1e200 * X)
     # What it makes of numbers that no user gave does not matter.
     assert np.all(np.isfinite(update(lambda x: np.log(x - 0.99)).gram))
-    for own, n_queries in ((lambda tokens: tokens.astype(np.float16)[:, :2], 2), (np.sign, 3)):
-        assert update(own).n_features == 6 * n_queries
 
     def spoil(tokens):
         tokens[:] = 0.0
@@ -334,12 +215,6 @@ def test_monomials_come_by_degree_and_lose_no_digits():
         expected = [[prod(token[j] for j in each) for each in places] for token in tokens]
         found = maps.polynomial(degree, lower)(tokens)
         np.testing.assert_allclose(found, expected, rtol=1e-15 * degree)
-    # x_0 x_0 is below all numbers of float64, and x_0 x_0 x_1 is not.
-    token = (-1e-200, 1e100, 3e-110)
-    products = maps.polynomial(3, include_lower=False)(token).tolist()
-    for found, each in zip(products, combinations_with_replacement(range(3), 3), strict=True):
-        exact = prod(Fraction(token[j]) for j in each)
-        assert abs(Fraction(found) - exact) <= Fraction(1e-15) * abs(exact) + Fraction(5e-324)
     with pytest.raises(OutOfRange, match="1e"):
         maps.polynomial(3)((1e200, 1.0))
 
@@ -374,12 +249,10 @@ def test_waves_come_from_the_bits_of_the_generator_and_approximate_the_gaussian_
     assert np.sqrt(np.mean(errors**2)) < 1.5 / sqrt(4000)
     drawn = maps.random_fourier(3, 1.0, np.random.default_rng(0))
     assert drawn == maps.random_fourier(3, 1.0, drawn.random_state)
-    large = maps.random_fourier(2, 1.0, 2**100)
-    assert Form.from_dict(Form(key=large).to_dict()).key.random_state == 2**100
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
+def test_every_ready_map_takes_all_shapes_and_is_its_content(name):
     apply, other = MAPS[name](), MAPS[name]()
     seen = apply(PAIRS)
     np.testing.assert_allclose(apply(PAIRS[0]), seen[0], rtol=1e-14)
@@ -390,37 +263,24 @@ def test_every_ready_map_takes_all_shapes_and_sizes_and_is_its_content(name):
     assert (apply, hash(apply)) == (other, hash(other))
     assert [each for each in MAPS if MAPS[each]() == apply] == [name]
     assert Form.from_dict(Form(query=apply).to_dict()).query == apply
-    with pytest.raises(AttributeError):
-        apply.name = "other"
-    for size in (0.0, 5e-324, 1e-310, 1e-150, 1e100, 1e150, 1e307):
-        try:
-            seen = apply(PAIRS * size)
-        except OutOfRange:
-            # Only products of coordinates can be too large.
-            assert size == 1e307 or (name in ("polynomial", "monomials") and size == 1e150)
-            continue
-        assert np.all(np.isfinite(seen))
-        if name == "normalised" and size >= 1e-150:
-            np.testing.assert_allclose(np.linalg.norm(seen, axis=1), 1.0, rtol=1e-15)
+    if name not in ("polynomial", "monomials"):  # only products of coordinates can be too large
+        assert np.all(np.isfinite(apply(PAIRS * 1e200)))
 
 
 WRONG_MAPS = [
-    ("degree", lambda: maps.polynomial(0)), ("degree", lambda: maps.polynomial(101)),
+    ("degree", lambda: maps.polynomial(0)),
     ("degree", lambda: maps.polynomial(50)(np.ones((1, 50)))),
     ("n_features", lambda: maps.random_fourier(10**7, 1.0)),
     ("scale", lambda: maps.random_fourier(2, 0.0)),
-    ("random_state", lambda: maps.random_fourier(2, 1.0, -1)),
-    ("weights", lambda: maps.hedgehog([1.0, 2.0])), ("weights", lambda: maps.hedgehog([[np.nan]])),
+    ("weights", lambda: maps.hedgehog([[np.nan]])),
     ("2 rows", lambda: maps.hedgehog(WEIGHTS)([[1.0]])),
     ("3 coordinates", lambda: empty_sums({"key": maps.hedgehog(WEIGHTS)}, None)),
     ("frequencies", lambda: empty_sums({"key": maps.random_fourier(10**6, 1.0)}, 10**5)),
-    ("tokens", lambda: maps.elu1()(1.0)), ("tokens", lambda: maps.elu1()([[np.nan]])),
-    ("float64", lambda: maps.random_fourier(2, 1e-200)([[1e150]])),
+    ("tokens", lambda: maps.elu1()([[np.nan]])),
 ]  # fmt: skip
 
 
 def test_misused_maps_are_refused():
     for word, call in WRONG_MAPS:
-        with pytest.raises(PolyattnError) as refusal:
+        with pytest.raises(PolyattnError, match=word):
             call()
-        assert word in str(refusal.value)

@@ -9,10 +9,14 @@ from scipy.optimize import minimize
 
 import oracle
 import polyattn as pa
-from oracle import EPS, FORMS, KINDS, MODES, relative_error
+from oracle import EPS, FORMS, KINDS, relative_error
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def random_heads(n_dims, n_outputs, n_heads, seed=0):
@@ -35,8 +39,8 @@ def planted(n_dims, n_outputs, n_heads, seed=0):
 
 
 def generic(n_dims, n_outputs, seed=0):
-    rng = np.random.default_rng([n_dims, n_outputs, seed])
-    return rng.standard_normal((n_outputs, n_dims * (n_dims + 1) // 2, n_dims))
+    n_pairs = n_dims * (n_dims + 1) // 2
+    return normal(n_outputs, n_pairs, n_dims, seed=[n_dims, n_outputs, seed])
 
 
 def missed(found, coef):
@@ -65,28 +69,18 @@ def test_factored_heads_are_exact_balanced_and_no_more_than_the_bound(n_dims, n_
     np.testing.assert_allclose(*sizes, rtol=1e-9)
 
 
-def check_planted(n_dims, n_outputs, n_heads, seed=0):
-    coef = planted(n_dims, n_outputs, n_heads, seed)
-    found = pa.heads.compress(coef, random_state=seed)
-    assert missed(found, coef) <= 2e-10
-    proved = n_heads <= max(min(n_outputs, n_dims), -(-n_dims // 2))
-    assert found.n_heads <= n_heads
-    # So few random heads are never the function of fewer, and more are seldom.
-    assert found.n_heads == n_heads or not proved
-    assert claims_least(found) == (found.n_heads <= max(min(n_outputs, n_dims), -(-n_dims // 2)))
-
-
-@pytest.mark.parametrize("n_seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be(n_seeds):
-    for n_dims in (1, 2, 3, 4, 6, 12) if n_seeds == 1 else (2, 3, 5, 8):
-        for n_outputs in sorted({1, 2, n_dims}):
-            for n_heads in range(1, min(4, max(min(n_outputs, n_dims), -(-n_dims // 2))) + 1):
-                for seed in range(n_seeds):
-                    check_planted(n_dims, n_outputs, n_heads, seed)
-    check_planted(3, 1, 3)
-    # Three heads are looked for in vain with two, which only a bound of three would prove.
-    assert not claims_least(pa.heads.compress(generic(3, 1)))
-    assert not claims_least(pa.heads.factor(planted(4, 4, 1)))
+@pytest.mark.parametrize("n_dims", [1, 2, 3, 4, 6, 12])
+def test_the_planted_number_of_heads_is_found_and_proved_where_it_can_be(n_dims):
+    for n_outputs in sorted({1, 2, n_dims}):
+        provable = max(min(n_outputs, n_dims), -(-n_dims // 2))
+        for n_heads in range(1, min(4, provable + 1) + 1):
+            coef = planted(n_dims, n_outputs, n_heads)
+            found = pa.heads.compress(coef)
+            assert missed(found, coef) <= 2e-10
+            assert found.n_heads <= n_heads
+            # So few random heads are never the function of fewer, and more are seldom.
+            assert found.n_heads == n_heads or n_heads > provable
+            assert claims_least(found) == (found.n_heads <= provable)
 
 
 def one_entry(*at):
@@ -96,130 +90,91 @@ def one_entry(*at):
 
 
 A, V = random_heads(6, 6, 3)
-LEFT, RIGHT = np.random.default_rng(1).standard_normal((2, 2, 4, 8, 1))
-LOW_RANK = fold(*(LEFT @ RIGHT.swapaxes(-1, -2)))
+LEFT, RIGHT = normal(2, 2, 4, 8, 1, seed=1)
 STRUCTURED = {
     "one square": (one_entry(1, 0, 2), 1),
     "one product": (one_entry(1, 4, 2), 1),
     "one attn": (fold(np.stack([A[0], A[0], -2.0 * A[0]]), V), 1),
     "one value": (fold(A, np.stack([V[0], V[0], V[2]])), 2),
-    "low rank": (LOW_RANK, 4),
+    "low rank": (fold(*(LEFT @ RIGHT.swapaxes(-1, -2))), 4),
     # Functions without structure need about as many heads as parameters count.
     "generic": (generic(3, 1), 3),
-    "generic 4": (generic(4, 4), 8),
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "generic 4")) for name in STRUCTURED],
-)
+@pytest.mark.parametrize("name", STRUCTURED)
 def test_structure_is_used(name):
     coef, most = STRUCTURED[name]
     found = pa.heads.compress(coef)
     assert missed(found, coef) <= 2e-10
     assert 1 <= found.n_heads <= min(most, pa.heads.factor(coef).n_heads)
-    assert found.n_heads == most or name.startswith("generic")
+    assert found.n_heads == most or name == "generic"
+    # With two heads less than three were looked for in vain, which no bound proves.
+    assert name != "generic" or not claims_least(found)
+    assert not claims_least(pa.heads.factor(planted(4, 4, 1)))
 
 
-@pytest.mark.parametrize("find", [pa.heads.factor, pa.heads.compress])
-def test_zero_is_one_head_and_coefficients_have_any_size(find):
-    found = find(np.zeros((2, 6, 3)))
-    assert (found.attn.shape, found.value.shape) == ((1, 3, 3), (1, 3, 2))
-    assert not found.attn.any()
-    assert not found.value.any()
-    assert found.lost == 0.0
-    for scale in (1e300, 1e-300):
-        coef, root = planted(5, 3, 2), np.sqrt(scale)
-        found = find(coef * scale)
-        assert relative_error(fold(found.attn / root, found.value / root), coef) <= 1e-12
-
-
-def with_noise(coef, size):
-    disturbance = generic(coef.shape[2], len(coef))
-    return coef + size * disturbance * np.linalg.norm(coef) / np.linalg.norm(disturbance)
-
-
-def test_the_tolerance_is_what_may_be_lost():
+@pytest.mark.parametrize(
+    ("size", "tolerance", "n_heads"),
     # By default 1e-10: far above rounding, far below what anybody would call another function.
-    for noise, absorbed in ((1e-11, True), (1e-9, False)):
-        found = pa.heads.compress(with_noise(planted(2, 2, 1), noise))
-        assert (found.n_heads == 1) == absorbed
-        assert found.lost <= 1e-10
-    # A head just above or below the tolerance.
-    for size, n_heads in ((0.5, 1), (1.5, 2)):
-        large, small = planted(4, 3, 1), planted(4, 3, 1, seed=1)
-        small *= 1e-6 * size * np.linalg.norm(large) / np.linalg.norm(small)
-        found = pa.heads.compress(large + small, tolerance=1e-6)
-        assert found.n_heads == n_heads
-        assert found.lost <= 1e-6
+    [(1e-11, None, 1), (1e-9, None, 2), (0.5e-6, 1e-6, 1), (1.5e-6, 1e-6, 2)],
+)
+def test_the_tolerance_is_what_may_be_lost(size, tolerance, n_heads):
+    large, small = planted(4, 3, 1), planted(4, 3, 1, seed=1)
+    coef = large + size * small * np.linalg.norm(large) / np.linalg.norm(small)
+    found = pa.heads.compress(coef, **{} if tolerance is None else {"tolerance": tolerance})
+    assert found.n_heads == n_heads
+    assert found.lost <= (tolerance or 1e-10)
 
 
 # ------------------------------------------------------------------ so many heads, and no more
 
 
-def gram_of(n_dims, n_rows, seed=0):
-    n_features = n_dims * n_dims * (n_dims + 1) // 2
-    rows = np.random.default_rng([n_rows, seed]).standard_normal((n_rows, n_features))
+def gram_of(n_dims, n_rows):
+    rows = normal(n_rows, n_dims * n_dims * (n_dims + 1) // 2, seed=n_rows)
     return rows.T @ rows
 
 
-def excess(found, coef, gram):
-    """sum_a D_a M D_a of the difference D of the coefficients."""
-    D = (fold(found.attn, found.value) - coef).reshape(len(coef), -1)
-    return float(np.sum(D @ gram * D))
-
-
-def norm_of_tensors(n_dims):
-    return np.diag(oracle.squared_sizes({}, n_dims, n_dims))
-
-
-@pytest.mark.parametrize(
-    ("n_dims", "n_outputs", "n_heads", "n_rows"),
-    [(2, 2, 1, 20), (3, 1, 1, None)],
-)
-def test_the_best_heads_are_as_good_as_a_general_optimiser_with_many_starts(
-    n_dims, n_outputs, n_heads, n_rows
+@pytest.mark.parametrize(("n_dims", "n_outputs", "n_rows"), [(2, 2, 20), (3, 1, None)])
+def test_the_best_head_is_as_good_as_a_general_optimiser_with_many_starts(
+    n_dims, n_outputs, n_rows
 ):
     coef = generic(n_dims, n_outputs)
     gram = None if n_rows is None else gram_of(n_dims, n_rows)
-    weights, cut = norm_of_tensors(n_dims) if gram is None else gram, n_heads * n_dims**2
+    # Without data it is the norm of the tensors that counts.
+    weights = np.diag(oracle.squared_sizes({}, n_dims, n_dims)) if gram is None else gram
 
     def risk(x):
-        attn, value = x[:cut].reshape(-1, n_dims, n_dims), x[cut:].reshape(-1, n_dims, n_outputs)
+        attn, value = np.split(x.reshape(1, n_dims, n_dims + n_outputs), [n_dims], axis=2)
         D = (fold(attn, value) - coef).reshape(n_outputs, -1)
         return float(np.sum(D @ weights * D))
 
-    whole = risk(np.zeros(cut + n_heads * n_dims * n_outputs))
-    starts = np.random.default_rng(0).standard_normal((5, cut + n_heads * n_dims * n_outputs))
-    rival = min(minimize(risk, start, method="BFGS").fun for start in starts)
+    starts = normal(6, n_dims * (n_dims + n_outputs))
+    whole = risk(0 * starts[0])
+    rival = min(minimize(risk, start, method="BFGS").fun for start in starts[1:])
     assert rival < 0.9 * whole
-    found = pa.heads.best_heads(coef, n_heads, gram)
-    reached = excess(found, coef, weights)
+    found = pa.heads.best_heads(coef, 1, gram)
+    reached = risk(np.concatenate([found.attn, found.value], axis=2))
     assert reached <= rival * (1 + 1e-4)
     if gram is None:
         assert found.lost == pytest.approx(np.sqrt(reached / whole), rel=1e-6)
     else:
         assert found.risk_gap == pytest.approx(reached, rel=1e-9)
-        # The scale of the moments decides nothing.
-        scaled = pa.heads.best_heads(coef * 1e120, n_heads, gram / 1e120)
-        assert scaled.risk_gap == pytest.approx(reached * 1e120, rel=1e-6)
-        assert scaled.lost == pytest.approx(found.lost, rel=1e-6)
 
 
 def test_what_the_data_do_not_see_costs_nothing():
-    coef = generic(3, 2)
-    blind = pa.heads.best_heads(coef, 2, np.zeros((18, 18)))
+    blind = pa.heads.best_heads(generic(3, 2), 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
     assert blind.lost == pytest.approx(1.0)
-    assert pa.heads.best_heads(np.zeros_like(coef), 3).n_heads == 3
+    for zero in (pa.heads.factor(np.zeros((2, 6, 3))), pa.heads.compress(np.zeros((2, 6, 3)))):
+        assert (zero.n_heads, zero.lost, zero.attn.any()) == (1, 0.0, False)
 
 
 def test_where_nothing_folds_the_best_heads_are_those_of_the_singular_values():
     """All signs of six coordinates: products of a value, a key and a query are orthonormal."""
     X = np.array(np.meshgrid(*[[-1.0, 1.0]] * 6)).reshape(6, 64).T[:, None, :]
     form = pa.Form(query=[0, 1], key=[2, 3], value=[4, 5])
-    attn, value = np.random.default_rng(0).standard_normal((2, 4, 2, 2))
+    attn, value = normal(2, 4, 2, 2)
     layer = pa.LinearAttention(attn, value, form=form, n_dims=6)
     T = np.einsum("hca,hlb->aclb", value, attn).reshape(4, 4)
     sigma = np.linalg.svd(T, compute_uv=False)
@@ -278,28 +233,15 @@ def data_for(layer, noise=0.0, count=120, seed=0):
     return X, Z, [y + scale * rng.standard_normal(y.shape) for y in Y]
 
 
-def task(n_dims, n_outputs, n_heads, mode="last", noise=0.0, n_sequences=None):
-    """A layer of random heads, sequences of several lengths, and their targets."""
-    layer = layer_of({"mode": mode}, n_dims, None, n_heads, n_outputs)
-    n_features = n_dims * n_dims * (n_dims + 1) // 2
-    X, _, Y = data_for(layer, noise, n_sequences or 2 * n_features + 20)
-    return layer, X, Y
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_fit_has_the_planted_number_of_heads(mode):
-    for sizes in ((3, 1, 2), (4, 4, 3)):
-        truth, X, Y = task(*sizes, mode)
-        for limit in ("auto", sizes[2]):
-            result = pa.fit(X, Y, mode, n_heads=limit)
-            assert result.layer.n_heads == sizes[2]
-            assert pa.same_function(result.layer, truth, tolerance=1e-6)
-            assert result.heads.lost < 1e-6
-            assert result.gap <= 1e-12 * power(Y)
+def task(n_dims, n_outputs, n_heads, noise=0.0, count=120):
+    """Sequences of several lengths, and the outputs of a layer of random heads."""
+    layer = layer_of({}, n_dims, None, n_heads, n_outputs)
+    X, _, Y = data_for(layer, noise, count)
+    return X, Y
 
 
 def test_a_limit_has_a_gap_that_falls_to_zero():
-    _, X, Y = task(3, 2, 3, noise=0.1)
+    X, Y = task(3, 2, 3, noise=0.1)
     optimum = pa.fit(X, Y)
     results = [pa.fit(X, Y, n_heads=limit) for limit in (1, 2)]
     assert optimum.found_heads is None
@@ -317,38 +259,32 @@ def test_a_limit_has_a_gap_that_falls_to_zero():
         assert np.count_nonzero(result.layer.value.any(axis=(1, 2))) == 6
 
 
+FORM = {"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_limited_heads_on_any_data(kind):
     """Few rows, flat, Boolean and one-hot tokens: the moments that weigh the heads are singular."""
     task = oracle.planted(kind, {"mode": "causal"}, noise=0.5)
     weights = np.random.default_rng(0).uniform(0.5, 1.5, len(task.X))
-    call = {"mode": "causal", "sample_weight": weights}
-    best = pa.fit(task.X, task.Y, **call)
-    solvers = ("dual", "iterative")[KINDS.index(kind) % 2], "auto"
-    for n_heads, solver in zip((1, 9), solvers, strict=True):
-        result = pa.fit(task.X, task.Y, n_heads=n_heads, solver=solver, **call)
+    solver, form = ("dual", "iterative")[KINDS.index(kind) % 2], pa.Form("causal", **FORM)
+    for call, limit in (
+        ({"mode": "causal"}, {"n_heads": 1, "solver": solver}),
+        ({"mode": "causal"}, {"n_heads": 9}),
+        ({"form": form, "ridge": 5.0}, {"n_heads": 2, "head_rank": 1}),
+    ):
+        best = pa.fit(task.X, task.Y, sample_weight=weights, **call)
+        result = pa.fit(task.X, task.Y, sample_weight=weights, **call, **limit)
         errors = np.sum((result.layer(task.X) - task.Y) ** 2, axis=2).mean(axis=1)
         measured = np.average(errors, weights=weights)
-        assert result.layer.n_heads == n_heads
+        assert result.layer.n_heads == limit["n_heads"]
         assert result.risk == pytest.approx(measured, rel=1e-6, abs=1e-9 * power(task.Y))
         assert result.optimal_risk == pytest.approx(best.risk, rel=1e-9, abs=1e-15)
-        assert result.gap >= 0
-
-
-def test_statistics_give_the_heads_of_their_data():
-    _, X, Y = task(2, 2, 2, noise=0.1)
-    for make, ridge in ((pa.Moments, 3.0), (pa.TriangularFactor, 0.0)):
-        whole = pa.fit(X, Y, n_heads=1, ridge=ridge)
-        statistics = make(2, 2).update(X, Y)
-        streamed = pa.fit(statistics=statistics, n_heads=1, ridge=ridge)
-        assert streamed.risk == pytest.approx(whole.risk, rel=1e-6)
-        scale = pa.heads.GramScale.of(statistics)
-        assert pa.heads.factor(whole.coef, data=scale).output_error <= 1e-9
-    assert pa.fit(statistics=statistics, n_heads="auto").layer.n_heads == 2
+        assert result.gap >= 0 or "ridge" in call
 
 
 def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
-    ridge, (_, X, Y) = 20.0, task(3, 2, 2, noise=0.5)
+    ridge, (X, Y) = 20.0, task(3, 2, 2, noise=0.5, count=56)
     psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 3, 3)
 
     def penalised(coef):
@@ -366,13 +302,17 @@ def test_with_a_ridge_the_penalised_error_is_what_cannot_be_beaten():
             value[place] += step
             ends.append(penalised(oracle.coefficients(parts | {"value": value}, 3, {})))
         assert abs(ends[1] - ends[0]) <= 5e-5 * penalised(limited.coef)
-    # The risk is without the penalty.
-    assert limited.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
+    # The risk is without the penalty, from sums and in other units, too.
+    streamed = pa.fit(statistics=pa.Moments(3, 2).update(X, Y), ridge=ridge, n_heads=1)
+    scaled = [np.ldexp(x, 30) for x in X]
+    large = pa.fit(scaled, Y, ridge=np.ldexp(ridge, 6 * 30), n_heads=1)
+    assert large.risk == pytest.approx(risk_of(large.layer(scaled), Y), rel=1e-6)
+    for result in (limited, streamed, large):
+        assert result.risk == pytest.approx(risk_of(limited.layer(X), Y), rel=1e-6)
 
 
 def test_beyond_the_moments_that_are_made_heads_are_those_nearest_to_the_optimum():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((30, 3, 20)), rng.standard_normal((30, 1))
+    X, Y = normal(30, 3, 20), normal(30, 1, seed=1)
     result = pa.fit(X, Y, n_heads=2)
     assert result.layer.n_heads == 2
     assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
@@ -412,7 +352,7 @@ def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_t
 
 
 def test_where_the_noise_is_unknown_the_function_is_kept():
-    _, X, Y = task(2, 2, 1, noise=0.5, n_sequences=4)
+    X, Y = task(2, 2, 1, noise=0.5, count=4)
     few, optimum = pa.fit(X, Y, n_heads="auto").coef, pa.fit(X, Y).coef
     assert relative_error(few, optimum) < 1e-9
 
@@ -433,23 +373,22 @@ MORE_FORMS = {
     "diagonal": {"key": np.diag([1.0, 2.0, 4.0])},
     "polynomials": {"key": pa.maps.polynomial(2), "value": pa.maps.polynomial(2)},
     "hedgehog": {"mean": True, "key": pa.maps.hedgehog(), "skip": True},
+    "elu1": {"mode": "causal", "query": pa.maps.elu1(), "key": pa.maps.elu1()},
+    "waves": {"key": pa.maps.random_fourier(4, 1.0, 0)},
+    "normalised": {"value": pa.maps.normalised(), "bias": True},
 }
 #: Forms where one head is all there can be, or two are too long a search.
 ONE = (
     "one of all", "polynomials", "hedgehog", "lags-1", "lags-3", "lags-window", "lags-no-rest",
-    "diagonal", "mean and intercept", "mean of constants", "one token",
+    "diagonal", "mean and intercept", "mean of constants", "one token", "elu1", "waves",
+    "normalised",
 )  # fmt: skip
 #: Forms of which the bound does not reach two heads.
 UNPROVED = ("window-1", "lags-last", "matrix", "own-function")
 
 
-@pytest.mark.parametrize("first", range(6))
-def test_planted_heads_of_every_form_are_found(first):
-    for name in [*FORMS, *MORE_FORMS][first::6]:
-        check_form(name)
-
-
-def check_form(name):
+@pytest.mark.parametrize("name", FORMS | MORE_FORMS)
+def test_planted_heads_of_every_form_are_found(name):
     form, context = oracle.split_context((FORMS | MORE_FORMS)[name])
     for n_heads in (1, 2) if name not in ONE else (1,):
         truth = layer_of(form, 3, context, n_heads)
@@ -469,11 +408,8 @@ def check_form(name):
 
 
 def test_a_scale_without_heads_has_none():
-    form = {"mode": "causal", "decay": (0.5, 1.0, 0.875)}
-    parts = oracle.random_layer(form, 3, n_heads=3, seed=2)
-    truth = pa.LinearAttention(
-        parts["attn"], parts["value"], form=pa.Form(**form), head_scales=[1, 1, 2]
-    )
+    truth = layer_of({"mode": "causal", "decay": (0.5, 1.0, 0.875)}, 3)
+    truth = pa.LinearAttention(truth.attn, truth.value, form=truth.form, head_scales=[1, 1, 2])
     X, _, Y = data_for(truth)
     for limit in ({}, {"n_heads": 3}):
         found = pa.fit(X, Y, form=truth.form, **limit).layer
@@ -492,98 +428,49 @@ def test_heads_that_compute_linear_terms_alone_are_left_out():
     np.testing.assert_allclose(found.skip, skip + attn[0, :, 3:], atol=1e-10)
 
 
-FORM = {"skip": True, "intercept": True, "key": [0, 1], "value": [1, 2]}
-
-
-def test_the_risk_of_limited_heads_is_that_of_the_layer():
-    X, _, Y = data_for(layer_of(FORM, 3, n_heads=2), 0.3, 100)
-    call = {"form": pa.Form(**FORM), "ridge": 5.0}
-    optimum = pa.fit(X, Y, **call)
-    for limit in ({"n_heads": 1}, {"n_heads": 2, "head_rank": 1}):
-        result = pa.fit(X, Y, **call, **limit)
-        assert result.risk == pytest.approx(risk_of(result.layer(X), Y), rel=1e-9)
-        np.testing.assert_allclose(result.layer.coef, result.coef, atol=1e-9)
-        assert result.optimal_risk == pytest.approx(optimum.risk, rel=1e-9)
-        assert result.layer.n_heads == limit["n_heads"]
-
-
 # ------------------------------------------------------------------ heads of limited rank
 
 
-def test_heads_of_any_number_are_split_into_those_of_a_rank():
+@pytest.mark.parametrize("rank", [1, 2, 9])
+def test_heads_of_any_number_are_split_into_those_of_a_rank(rank):
     X, _, Y = data_for(layer_of(FORM, 3))
-    free = pa.fit(X, Y, form=pa.Form(**FORM)).layer
-    for rank in (1, 2, 9):
-        layer = pa.fit(X, Y, form=pa.Form(**FORM), head_rank=rank).layer
-        assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
-        pieces = -(-min(free.attn.shape[1:]) // rank)
-        assert layer.n_heads == pieces * free.n_heads
-        assert change(free(X), layer(X)) <= 1e-8
+    free, layer = (pa.fit(X, Y, form=pa.Form(**FORM), head_rank=r).layer for r in (None, rank))
+    assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
+    assert layer.n_heads == -(-min(free.attn.shape[1:]) // rank) * free.n_heads
+    assert change(free(X), layer(X)) <= 1e-8
 
 
-def test_heads_of_limited_rank_beat_truncated_ones():
+def test_heads_of_limited_rank_beat_truncated_ones_and_have_a_gap():
     X, _, Y = data_for(layer_of({}, 3, n_heads=2), 0.01)
     free, limited = (pa.fit(X, Y, n_heads=2, head_rank=rank).layer for rank in (None, 1))
     left, sizes, right = np.linalg.svd(free.attn, full_matrices=False)
     truncated = pa.LinearAttention(left[:, :, :1] * sizes[:, :1, None] @ right[:, :1], free.value)
-    assert limited.n_heads == 2
-    assert all(np.linalg.matrix_rank(A, 1e-10) <= 1 for A in limited.attn)
     assert risk_of(limited(X), Y) < 0.9 * risk_of(truncated(X), Y)
-
-
-def test_less_than_the_rank_of_planted_heads_has_a_gap():
     # One head of rank 4 is four of rank 1, and two of rank 2.
-    _, X, Y = task(4, 2, 1)
-    gaps = [pa.fit(X, Y, n_heads=1, head_rank=rank).gap for rank in (1, 2, 3, 4)]
+    X, Y = task(4, 2, 1)
+    gaps = [pa.fit(X, Y, n_heads=1, head_rank=rank).gap for rank in (1, 2, 3)]
     assert np.all(np.diff(gaps) <= 1e-9)
     assert gaps[0] > 1e-3 * power(Y)
-    assert gaps[-1] <= 1e-9 * power(Y)
-    for n_heads, rank in ((2, 2), (6, 1)):
+    for n_heads, rank in ((1, 4), (2, 2), (6, 1)):
         result = pa.fit(X, Y, n_heads=n_heads, head_rank=rank)
-        assert result.gap <= 1e-12 * power(Y)
+        assert result.gap <= 1e-9 * power(Y)
         assert max(np.linalg.matrix_rank(A, 1e-9) for A in result.layer.attn) <= rank
 
 
 # ------------------------------------------------------------------ units
 
 
-def tokens_and_targets(n_sequences=120, n_dims=2, n_outputs=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n_sequences, 5, n_dims))
-    return X, rng.standard_normal((n_sequences, n_outputs))
-
-
-def test_the_layer_is_the_prediction_in_any_units():
-    X, Y = tokens_and_targets(n_outputs=1)
-    n_heads = pa.fit(X, Y).layer.n_heads
-    for of_tokens, of_targets in ((1e-8, 1.0), (1e4, 1e-8)):
-        scaled, targets = X * [1.0, of_tokens], Y * of_targets
-        streamed = pa.Moments(2, 1).update(scaled, targets)
-        for result in (pa.fit(scaled, targets), pa.fit(statistics=streamed)):
-            assert change(result.predict(scaled), result.layer(scaled)) < 1e-11
-            assert result.heads.output_error < 1e-11
-            assert result.layer.n_heads == n_heads
-
-
 @pytest.mark.parametrize("name", ["disjoint", "decays", "skip-intercept"])
 def test_planted_heads_are_found_in_any_units(name):
     truth = layer_of(FORMS[name], 3)
     X, _, Y = data_for(truth)
-    for sizes in ((1e5, 1.0, 1.0), (1.0, 1e-6, 1.0), (1e-7, 1e-7, 1e-7)):
-        scaled = [x * sizes for x in X]
-        result = pa.fit(scaled, Y, form=truth.form)
-        assert result.layer.n_heads == truth.n_heads
-        assert change(Y, result.layer(scaled)) <= 1e-9
-
-
-def test_a_limit_of_heads_has_the_ridge_of_the_units_of_the_tokens():
-    X, Y = tokens_and_targets(40, n_outputs=1, seed=3)
-    scaled, ridge = np.ldexp(X, 150), np.ldexp(50.0, 6 * 150)
-    wanted = pa.fit(X, Y, n_heads=1, ridge=50.0)
-    found = pa.fit(scaled, Y, n_heads=1, ridge=ridge)
-    error = np.mean((found.predict(scaled) - Y) ** 2)
-    assert found.risk == pytest.approx(wanted.risk, rel=1e-9)
-    assert found.risk == pytest.approx(error, rel=1e-9)
+    for sizes in ((1e5, 1.0, 1e-8), (1.0, 1e-6, 1.0), (1e-7, 1e-7, 1e-7)):
+        scaled, targets = [x * sizes for x in X], [1e-8 * y for y in Y]
+        streamed = pa.Moments(3, 2, form=truth.form).update(scaled, targets)
+        for result in (pa.fit(scaled, targets, form=truth.form), pa.fit(statistics=streamed)):
+            assert result.layer.n_heads == truth.n_heads
+            assert result.heads.output_error <= 1e-9
+            assert change(targets, result.layer(scaled)) <= 1e-9
 
 
 @pytest.mark.parametrize("shape", [(300, 4), (20_000, 2), (1, 40_000)])
@@ -616,7 +503,7 @@ def test_a_small_head_is_kept_while_the_data_show_it(size, apart, n_heads):
     """The tolerance is that of rounding, which is larger where two coordinates nearly agree."""
     (A1, V1), (A2, V2) = (random_heads(4, 4, 1, seed) for seed in (1, 2))
     layer = pa.LinearAttention(np.concatenate([A1, A2]), np.concatenate([V1, size * V2]))
-    X, _ = tokens_and_targets(400, 4)
+    X = normal(400, 5, 4)
     X[..., 3] = apart * X[..., 3] + (1 - apart) * X[..., 0]
     result = pa.fit(X, layer(X))
     assert (result.layer.n_heads, result.condition > 1e4) == (n_heads, apart < 1)
@@ -627,22 +514,16 @@ def test_a_small_head_is_kept_while_the_data_show_it(size, apart, n_heads):
 
 COEF = generic(3, 2)
 WRONG = [
-    *((lambda shape=shape: pa.heads.compress(np.ones(shape)), "coef")
-      for shape in [(2, 3), (1, 4, 2), (0, 3, 2)]),
+    (lambda: pa.heads.compress(np.ones((1, 4, 2))), "coef"),
     (lambda: pa.heads.compress(COEF * np.nan), "NaN"),
-    *((lambda size=size: pa.heads.compress(COEF, tolerance=size), "tolerance")
-      for size in (0.0, 1.0, np.nan)),
-    *((lambda count=count: pa.heads.best_heads(COEF, count), "n_heads")
-      for count in (0, True, 1.5, "auto")),
-    (lambda: pa.fit(np.ones((3, 2, 1)), np.ones((3, 1)), n_heads=0), "n_heads"),
+    (lambda: pa.heads.compress(COEF, tolerance=1.0), "tolerance"),
+    (lambda: pa.heads.best_heads(COEF, 0), "n_heads"),
     (lambda: pa.heads.best_heads(COEF, 1, head_rank=0), "head_rank"),
     (lambda: pa.heads.best_heads(COEF, 1, np.eye(17)), "gram"),
     (lambda: pa.heads.best_heads(COEF, 1, np.triu(np.ones((18, 18)))), "symmetric"),
-    *((lambda size=size: pa.heads.best_heads(COEF * size, 1, np.eye(18)), "size|multiply|divide")
-      for size in (1e200, 1e-200)),
-    *((lambda size=size: pa.heads.choose_heads(COEF, np.eye(18), size, 100), "residual_power")
-      for size in (-1.0, np.inf)),
-]  # fmt: skip
+    (lambda: pa.heads.best_heads(COEF * 1e200, 1, np.eye(18)), "size|multiply|divide"),
+    (lambda: pa.heads.choose_heads(COEF, np.eye(18), -1.0, 100), "residual_power"),
+]
 
 
 def test_misuse_is_named():

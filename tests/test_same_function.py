@@ -110,11 +110,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(seed=seeds, bias=st.booleans())
-def test_a_disguise_is_seen_through(kind, seed, bias):
+@given(seed=seeds, bias=st.booleans(), power=st.sampled_from([0, 0, -60, 60]))
+def test_a_disguise_is_seen_through(kind, seed, bias, power):
+    """Whatever the size of the outputs, and of coefficients."""
     make, disguise, tolerance = KINDS[kind]
     layer = make(seed, bias)
-    other = disguise(layer, seed)
+    layer, other = (
+        remade(each, value=10.0**power * each.value) for each in (layer, disguise(layer, seed))
+    )
     X = np.random.default_rng(seed).standard_normal((3, 6, 3))
     size = np.abs(layer(X)).max()
     np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
@@ -156,58 +159,34 @@ def test_a_small_change_of_any_part_is_noticed_and_rounding_is_not(kind, seed, b
 @given(seed=seeds, bias=st.booleans())
 def test_heads_are_matched_up_to_order_and_what_is_not_seen(kind, seed, bias):
     planted, rng = KINDS[kind][0](seed, bias), np.random.default_rng(seed)
-    order = rng.permutation(3)
-    value = planted.value[order].copy()
+    order, own = rng.permutation(3), {"head_scales": [0, 0]} if kind == "linear" else {}
+
+    def chosen(heads, factor=1.0):
+        if kind == "rotary":
+            return factor * planted.query[heads], planted.key[heads]
+        return factor * planted.attn[heads]
+
+    attn, value = chosen(order, 1 + 1e-6), planted.value[order].copy()
+    expected = (1e-6, 0.0) if kind != "linear" else (5e-7, 5e-7)  # shared by attn and value
     if kind == "linear":
         scale = rng.choice([-3.0, 0.01, 1.0, 200.0], (3, 1, 1))
-        found = remade(planted, attn=(1 + 1e-6) * scale * planted.attn[order], value=value / scale)
-        expected = 5e-7, 5e-7  # the factor is shared between attn and value
-    else:
-        if bias:
-            value[:, -1] += np.array([[1.0], [-3.0], [2.0]])
-        attn = (1 + 1e-6) * planted.attn[order]
-        if kind == "rotary":
-            attn = (1 + 1e-6) * planted.query[order], planted.key[order]
-        elif bias:
+        attn, value = scale * attn, value / scale
+    elif bias:
+        value[:, -1] += np.array([[1.0], [-3.0], [2.0]])
+        if kind == "softmax":
             attn[:, :, -1] = 7.0
-        found, expected = remade(planted, attn=attn, value=value), (1e-6, 0.0)
-    match = pa.match_heads(found, planted)
+    match = pa.match_heads(remade(planted, attn=attn, value=value), planted)
     np.testing.assert_array_equal(order[match.order], np.arange(3))
     np.testing.assert_allclose(match.attn_errors, expected[0], rtol=1e-3)
     np.testing.assert_allclose(match.value_errors, expected[1], rtol=1e-3, atol=1e-14)
     # Heads that are left out, and those that are too many, are named.
-    few = [part[[2, 0]] for part in (planted.attn, planted.value)]
-    if kind == "rotary":
-        few[0] = planted.query[[2, 0]], planted.key[[2, 0]]
-    scales = {"head_scales": [0, 0]} if kind == "linear" else {}
-    fewer = remade(planted, attn=few[0], value=few[1], **scales)
+    fewer = remade(planted, attn=chosen([2, 0]), value=planted.value[[2, 0]], **own)
     match, more = pa.match_heads(fewer, planted), pa.match_heads(planted, fewer)
     np.testing.assert_array_equal(match.order, [1, -1, 0])
     assert (match.missing, match.extra, more.missing, more.extra) == ((1,), (), (), (1,))
     assert match.attn_errors[1] == match.value_errors[1] == 1.0
     np.testing.assert_array_equal(more.order, [2, 0])
     assert more.worst_attn == more.worst_value == np.inf
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scale", [1e-120, 1e120])
-def test_sizes_do_not_matter(kind, scale):
-    make, disguise, _ = KINDS[kind]
-
-    def large(layer):
-        attn, value = scale * layer.attn, scale * layer.value
-        if kind == "linear":
-            value = layer.value / np.sqrt(scale)
-        if kind == "rotary":
-            attn = np.sqrt(scale) * layer.query, np.sqrt(scale) * layer.key
-        return remade(layer, attn=attn, value=value)
-
-    layer = make(0, False)
-    one, other = large(layer), large(disguise(layer))
-    assert pa.same_function(one, other)
-    assert worst(one, one) == 0.0
-    assert pa.canonical(one).n_heads == pa.canonical(layer).n_heads
-    assert pa.same_function(pa.canonical(one), one)
 
 
 def test_zero_and_idle_layers_keep_one_head():
@@ -228,13 +207,8 @@ def test_zero_and_idle_layers_keep_one_head():
 # ------------------------------------------------------------------ linear layers
 
 
-@pytest.mark.parametrize("first", range(6))
-def test_linear_layers_of_every_form_are_compared(first):
-    for name in list(FORMS)[first::6]:
-        check_comparison(name)
-
-
-def check_comparison(name):
+@pytest.mark.parametrize("name", FORMS)
+def test_linear_layers_of_every_form_are_compared(name):
     form, context = oracle.split_context(FORMS[name])
     layer = linear(form, 3, context, n_heads=2 * oracle.n_scales(form))
     order = np.random.default_rng(0).permutation(layer.n_heads)
@@ -284,14 +258,6 @@ def test_heads_of_equal_or_nearly_equal_norm_are_written_in_one_way():
         again = pa.canonical(disguised_linear(identity, seed))
         np.testing.assert_allclose(again.attn, written.attn, atol=1e-13)
         np.testing.assert_allclose(again.value, written.value, atol=1e-13)
-    # Singular values that differ by 1e-10: alone they would be known to six digits only.
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    attn = [np.outer(basis[0], [1.0, 0, 0, 0]), (1 + 1e-10) * np.outer(basis[1], [0, 1.0, 0, 0])]
-    value = [np.outer([1.0, 0, 0, 0], [1.0, 0.0]), np.outer([0, 1.0, 0, 0], [0.0, 1.0])]
-    layer = pa.LinearAttention(attn, value)
-    noisy = remade(layer, attn=layer.attn * (1 + 4 * EPS * rng.standard_normal((2, 4, 4))))
-    assert worst(pa.canonical(noisy), pa.canonical(layer)) < 1e-13
 
 
 def test_canonical_layers_have_no_more_heads_than_they_need():
@@ -300,13 +266,11 @@ def test_canonical_layers_have_no_more_heads_than_they_need():
     both = [np.concatenate([layer.attn] * 2), np.concatenate([layer.value, 3 * layer.value])]
     doubled = remade(layer, attn=both[0], value=both[1], head_scales=None)
     assert pa.canonical(doubled).n_heads == 2  # nothing folds
-    layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, 2)
-    layer = remade(layer, head_scales=[0, 1])
-    tiny = remade(layer, attn=layer.attn * np.array([1.0, 1e-14])[:, None, None])
-    assert set(pa.canonical(tiny).head_scales) == {0}
-    small = remade(layer, attn=layer.attn * np.array([1.0, 1e-4])[:, None, None])
-    assert set(pa.canonical(small).head_scales) == {0, 1}
-    assert set(pa.canonical(small, tolerance=1e-2).head_scales) == {0}
+    layer = remade(linear({"mode": "causal", "decay": (0.5, 0.9)}, 2), head_scales=[0, 1])
+    for size, tolerance, scales in ((1e-14, None, {0}), (1e-4, None, {0, 1}), (1e-4, 1e-2, {0})):
+        small = remade(layer, attn=layer.attn * np.array([1.0, size])[:, None, None])
+        given_tolerance = () if tolerance is None else (tolerance,)
+        assert set(pa.canonical(small, *given_tolerance).head_scales) == scales
 
 
 def test_scales_of_heads_count():
@@ -334,23 +298,22 @@ def one_entry(form, place, size=1.0):
 )
 def test_the_same_function_may_have_other_coefficients(form, other):
     """Of one token v[c] k[b] q[l] is the same product in another order."""
-    one, same, near = (one_entry(form, (0, 1, 2)), one_entry(form, other),
-                       one_entry(form, other, 1.001))  # fmt: skip
+    one, same = one_entry(form, (0, 1, 2)), one_entry(form, other)
     assert pa.coefficient_distance(one, same) > 0.1
     assert pa.same_function(one, same)
+    near = one_entry(form, other, 1.001)
     assert not pa.same_function(one, near)
     assert pa.same_function(one, near, tolerance=0.01)
 
 
 def test_constants_that_a_mean_leaves_as_they_are():
     attn, value, skip = np.zeros((1, 3, 3)), np.zeros((1, 3, 1)), np.array([[2.0], [3.0], [4.0]])
-    by_head = attn.copy(), value.copy()
-    by_head[0][0, :, 2], by_head[1][0, 2] = skip[:, 0], 1.0
+    attn[0, :, 2], value[0, 2] = skip[:, 0], 1.0
     for include_query, same in ((True, True), (False, False)):
         # Without a token to attend to, only the linear map is left.
         form = pa.Form(mean=True, bias=True, skip=True, include_query=include_query)
-        map_alone = pa.LinearAttention(attn, value, form=form, skip=skip)
-        assert pa.same_function(pa.LinearAttention(*by_head, form=form), map_alone) is same
+        map_alone = pa.LinearAttention(0 * attn, 0 * value, form=form, skip=skip)
+        assert pa.same_function(pa.LinearAttention(attn, value, form=form), map_alone) is same
 
 
 @pytest.mark.slow
@@ -370,18 +333,14 @@ def test_large_layers_are_compared_without_all_their_coefficients_at_once():
 # ------------------------------------------------------------------ softmax layers
 
 
-def test_equal_heads_merge_and_idle_ones_are_dropped():
+def test_heads_that_cancel_or_are_nearly_equal_are_dropped():
     A, B, V, W = np.eye(2), 2 * np.eye(2), np.ones((2, 1)), np.array([[1.0], [2.0]])
 
     def layer(*heads):
-        attn, value = zip(*heads, strict=True)
-        return pa.SoftmaxAttention(np.stack(attn), np.stack(value))
+        return pa.SoftmaxAttention(*map(np.stack, zip(*heads, strict=True)))
 
     assert pa.canonical(layer((B, W), (A, V), (A, W))) == layer((A, V + W), (B, W))
-    assert pa.canonical(layer((B, W), (A, V), (A, -V))) == layer((B, W))
-    nothing = layer((A, V), (A, -V))
-    assert pa.canonical(nothing) == layer((0 * A, 0 * V))
-    assert pa.same_function(nothing, layer((B, 0 * V)))
+    assert pa.canonical(layer((A, V), (A, -V))) == layer((0 * A, 0 * V))
     chain = layer((A, V), (A + 2e-10, V), (A + 1e-10, V))
     assert pa.canonical(chain, tolerance=1.5e-10).n_heads == 1
 
@@ -390,13 +349,8 @@ def test_what_a_constant_coordinate_hides():
     layer = softmax(bias=True)
     written = pa.canonical(layer)
     assert not np.any(written.attn[:, :, -1])
-    assert np.all(written.value[:, -1] == written.value[0, -1])
     total = layer.value[:, -1].sum(axis=0)
-    np.testing.assert_allclose(written.value[:, -1].sum(axis=0), total)
-    only = np.zeros((2, 4, 2))
-    only[:, -1] = 1.0
-    constant = pa.canonical(pa.SoftmaxAttention(layer.attn[:2], only, bias=True))
-    np.testing.assert_array_equal(constant.value, [[[0, 0], [0, 0], [0, 0], [2, 2]]])
+    np.testing.assert_allclose(written.value[:, -1], [total / 3] * 3)
     # Of turned planes it hides what is not turned.
     layer = rotary(bias=True, frequencies=FREQUENCIES)
     for plane, hidden in ((1, True), (0, False), (2, False), (3, False)):
@@ -418,14 +372,11 @@ def test_real_sequences_of_any_length_are_meant():
 
 def test_a_hopeless_head_does_not_disturb_the_others():
     """The second head found is far from both, three times as far from the small one."""
-    planted = pa.SoftmaxAttention(
-        [[[10.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]], [[[1.0], [0.0]], [[0.0], [1.0]]]
-    )
-    found = pa.SoftmaxAttention(
-        [[[0.0, 0.3], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]], [[[1.0], [0.0]], [[-1.0], [-1.0]]]
-    )
-    match = pa.match_heads(found, planted)
-    assert match.order.tolist() == [0, 1]
+    left, right = np.eye(2)[:, :1], np.eye(2)[:, 1:]
+    planted = pa.SoftmaxAttention([np.diag([10.0, 0.0]), np.diag([0.0, 1.0])], [left, right])
+    attn = [[[0.0, 0.3], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]]
+    found = pa.SoftmaxAttention(attn, [left, -left - right])
+    assert pa.match_heads(found, planted).order.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -441,22 +392,18 @@ def test_planes_that_are_not_turned_are_no_positions(bias):
     assert pa.match_heads(other, plain).worst_attn > 0.1
 
 
-def test_rotary_heads_differ_by_the_root_mean_square_over_offsets():
+@pytest.mark.parametrize("n_dims", [3, 40])
+def test_rotary_heads_differ_by_the_root_mean_square_over_offsets(n_dims):
     """Frequencies of which 40 offsets are whole periods; few and many coordinates."""
-    for n_dims in (3, 40):
-        rng = np.random.default_rng(6)
-        query, key = rng.standard_normal((2, 2, n_dims, 8))
-        value = np.ones((1, n_dims, 1))
-        frequencies = 2 * np.pi * np.array([0.0, 0.1, 0.25, 0.5])
-        one, other = (
-            pa.SoftmaxAttention((query[h : h + 1], key[h : h + 1]), value, rotary=frequencies)
-            for h in range(2)
-        )
-        attn = np.array([[each.attn_at(o)[0] for o in range(40)] for each in (one, other)])
-        sizes = np.sqrt(np.mean(np.sum(attn**2, axis=(2, 3)), axis=1))
-        apart = np.sqrt(np.mean(np.sum((attn[0] - attn[1]) ** 2, axis=(1, 2))))
-        match = pa.match_heads(one, other)
-        assert match.worst_attn == pytest.approx(apart / sizes[1], rel=1e-12)
+    query, key = np.random.default_rng(6).standard_normal((2, 2, n_dims, 8))
+    frequencies = 2 * np.pi * np.array([0.0, 0.1, 0.25, 0.5])
+    one, other = (
+        pa.SoftmaxAttention((query[[h]], key[[h]]), np.ones((1, n_dims, 1)), rotary=frequencies)
+        for h in range(2)
+    )
+    attn = np.array([[each.attn_at(o)[0] for o in range(40)] for each in (one, other)])
+    match = pa.match_heads(one, other)
+    assert match.worst_attn == pytest.approx(oracle.relative_error(attn[0], attn[1]), rel=1e-12)
 
 
 # ------------------------------------------------------------------ misuse
@@ -469,13 +416,10 @@ def test_only_like_layers_are_compared():
         (lambda: pa.same_function(layer, plain), "SoftmaxAttention and LinearAttention"),
         (lambda: pa.coefficient_distance(layer, layer), "LinearAttention"),
         (lambda: pa.same_function(layer, layer, tolerance=-1), "tolerance"),
-        (lambda: pa.canonical(plain, tolerance=np.nan), "tolerance"),
         (lambda: pa.same_function(layer, softmax(mode="last")), "mode"),
         (lambda: pa.same_function(layer, remade(layer, value=layer.value[..., :1])), "n_outputs"),
-        (lambda: pa.same_function(layer, remade(layer, bias=True)), "n_dims"),
         (lambda: pa.same_function(*decays), "decay=0.6"),
         (lambda: pa.match_heads(plain, linear({}, 3, 2)), "n_context_dims"),
-        (lambda: pa.coefficient_distance(plain, linear({}, 3, 3)), "n_context_dims"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises((InvalidInput, InvalidType), match=word):
             call()
