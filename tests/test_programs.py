@@ -1,9 +1,9 @@
 """Programs as attention: what instructions mean, and what layers, runners and traces make of it."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +24,7 @@ seeds = st.integers(0, 2**32 - 1)
 #
 # for tokens z_i of which x is the last.  A variable stands for the same value wherever it occurs;
 # where a step leads beyond the end of a line, or a place does not have the value, there is no
-# product.  Patterns are plain here: the name of an attribute and its arguments.
+# product.  Of patterns and instructions only what they are given is read.
 
 
 class Prompts:
@@ -53,64 +53,41 @@ SCHEMA = P.Schema(
     encoding=Prompts(),
 )
 ONE_HOT = [each for each in SCHEMA.attributes if each.rounding == "one_hot"]
+FLAGS = [SCHEMA.flag, SCHEMA.count]
 REGISTERS = [each for each in SCHEMA.attributes if each.rounding == "integer"]
 
 
-@dataclass(frozen=True)
-class Line:
-    """An instruction: its kind, its fields (write, read, weight), and its other patterns."""
-
-    kind: str
-    fields: list
-    others: tuple
-    seen: int = 1
-
-    def built(self, schema):
-        def pattern(plain):
-            return getattr(schema, plain[0])(*plain[1])
-
-        others = [pattern(each) for each in self.others]
-        if self.kind == "if":
-            return P.IfThen(pattern(self.fields[0][0]), others[0], self.seen)
-        if self.kind == "both":
-            return P.Conjunction(pattern(self.fields[0][0]), *others)
-        fields = [replace(pattern(w) << pattern(r), weight=c) for w, r, c in self.fields]
-        return {"lookup": P.Lookup, "register": P.Register}[self.kind](fields, *others)
-
-    def products(self):
-        """(write, read, match, query, weight) of each product."""
-        for write, read, weight in self.fields:
-            if self.kind == "if":  # of the tokens that hold the same, those that the last is like
-                yield write, self.others[0], self.others[0], self.others[0], weight / self.seen
-            elif self.kind == "both":
-                yield write, self.others[0], self.others[1], self.others[1], weight
-            else:
-                yield write, read, *self.others, weight
+def products(instruction):
+    """(write, read, match, query, weight) of each product."""
+    if isinstance(instruction, P.IfThen):  # of the tokens that hold the same, ``seen`` alike
+        yield instruction.write, *3 * (instruction.when,), 1 / instruction.seen
+    elif isinstance(instruction, P.Conjunction):
+        yield instruction.write, instruction.first, *2 * (instruction.second,), 1
+    else:
+        names = ("match", "query") if isinstance(instruction, P.Lookup) else ("flag", "given")
+        others = [getattr(instruction, name) for name in names]
+        for field in instruction.fields:
+            yield field.write, field.read, *others, field.weight
 
 
-def sums(schema, lines, tokens):
+def sums(program, tokens):
     """The output by atoms, exactly."""
-    written = dict.fromkeys(schema.atoms, Fraction(0))
-    for line in lines:
-        for *patterns, weight in line.products():
-            for known in assignments(schema, patterns):
-                places = [place(schema, each, known) for each in patterns]
-                if all(each in written for each in places):
-                    write, read, match, query = places
-                    held = sum(z.get(read, 0) * z.get(match, 0) for z in tokens)
-                    written[write] += Fraction(weight) * held * tokens[-1].get(query, 0)
+    written = dict.fromkeys(program.schema.atoms, Fraction(0))
+    for *patterns, weight in chain.from_iterable(map(products, program.instructions)):
+        for known in assignments(patterns):
+            places = [place(each, known) for each in patterns]
+            if all(each in written for each in places):
+                write, read, match, query = places
+                held = sum(z.get(read, 0) * z.get(match, 0) for z in tokens)
+                written[write] += Fraction(weight) * held * tokens[-1].get(query, 0)
     return written
 
 
-def sorts_of(schema, plain):
-    return () if plain[1] == ("START",) else getattr(schema, plain[0]).sorts
-
-
-def assignments(schema, patterns):
+def assignments(patterns):
     """All values of all variables, more than any place can have."""
     found = {}
-    for plain in patterns:
-        for argument, sort in zip(plain[1], sorts_of(schema, plain), strict=False):
+    for pattern in patterns:
+        for argument, sort in zip(pattern.arguments, pattern.attribute.sorts, strict=False):
             if isinstance(argument, P.Variable):
                 size = 9 if sort.kind == "line" else sort.size
                 found.setdefault(argument.name, set()).update(range(size), sort.named)
@@ -118,13 +95,12 @@ def assignments(schema, patterns):
         yield dict(zip(found, values, strict=True))
 
 
-def place(schema, plain, known):
+def place(pattern, known):
     """The atom of a pattern, or something that is no atom."""
-    name, arguments = plain
-    if arguments == ("START",):
-        return name, "START"
+    if pattern.whole:
+        return pattern.attribute.name, pattern.whole
     parts = []
-    for argument, sort in zip(arguments, sorts_of(schema, plain), strict=True):
+    for argument, sort in zip(pattern.arguments, pattern.attribute.sorts, strict=True):
         part = argument
         if isinstance(argument, P.Variable):
             part = known[argument.name]
@@ -133,7 +109,7 @@ def place(schema, plain, known):
             part = part + argument.offset if argument.offset else part
             part = part % sort.size if argument.offset and sort.kind == "circle" else part
         parts.append(part)
-    return name, tuple(parts)
+    return pattern.attribute.name, tuple(parts)
 
 
 def nearest(schema, written):
@@ -149,11 +125,11 @@ def nearest(schema, written):
     return token
 
 
-def meant(schema, lines, prompt, limit):
+def meant(program, prompt, limit):
     """The tokens after a prompt; the last one may hold more than 64 bits do."""
     tokens = list(prompt)
     while len(tokens) < len(prompt) + limit:
-        tokens.append(nearest(schema, sums(schema, lines, tokens)))
+        tokens.append(nearest(program.schema, sums(program, tokens)))
         if not tokens[-1] or any(abs(times) >= 2**63 for times in tokens[-1].values()):
             break
     return tokens[len(prompt) :]
@@ -168,14 +144,14 @@ HUGE = (1, -1, 3, 2**26, -(2**27) + 1, 2**53, 2**53 + 1, 1 - 2**53, 2**62 + 1, 2
 
 
 def names(*patterns):
-    return {a.name for each in patterns for a in each[1] if isinstance(a, P.Variable)}
+    return {a.name for each in patterns for a in each.arguments if isinstance(a, P.Variable)}
 
 
 def random_pattern(rng, attributes=SCHEMA.attributes, only=None):
     """A pattern; ``only`` names the variables that it may have."""
     attribute = attributes[rng.integers(len(attributes))]
     if attribute.whole and rng.random() < 0.5:
-        return attribute.name, ("START",)
+        return attribute("START")
     arguments = []
     for sort in attribute.sorts:
         known = [n for n in (f"{sort.name}0", f"{sort.name}1") if only is None or n in only]
@@ -184,36 +160,29 @@ def random_pattern(rng, attributes=SCHEMA.attributes, only=None):
         else:
             step = int(rng.choice([0, 0, 1, -1, 2, -2, 3])) if sort.is_ordered else 0
             arguments.append(P.Variable(known[rng.integers(len(known))], step))
-    return attribute.name, tuple(arguments)
+    return attribute(*arguments)
 
 
-def random_fields(rng, others, attributes, weights):
-    found = []
+def random_instruction(rng, weights):
+    kind = rng.choice([P.Lookup, P.Lookup, P.Register, P.IfThen, P.Conjunction])
+    last = random_pattern(rng, ONE_HOT if kind in (P.IfThen, P.Conjunction) else SCHEMA.attributes)
+    if kind is P.IfThen:
+        return kind(random_pattern(rng, only=names(last)), last, int(rng.integers(1, 3)))
+    if kind is P.Conjunction:
+        first = random_pattern(rng)
+        return kind(random_pattern(rng, only=names(first, last)), first, last)
+    other = random_pattern(rng, SCHEMA.attributes if kind is P.Lookup else FLAGS)
+    fields = []
     for _ in range(rng.integers(1, 3)):
-        read = random_pattern(rng, attributes)
-        write = random_pattern(rng, only=names(read, *others))
-        found.append((write, read, float(rng.choice(weights))))
-    return found
-
-
-def random_line(rng, weights):
-    kind = rng.choice(["lookup", "lookup", "register", "if", "both"])
-    if kind == "lookup":
-        others = (random_pattern(rng), random_pattern(rng))
-        return Line(kind, random_fields(rng, others, SCHEMA.attributes, weights), others)
-    if kind == "register":
-        others = (str(rng.choice(["flag", "count"])), ()), random_pattern(rng)
-        return Line(kind, random_fields(rng, others, REGISTERS, weights), others)
-    others = (random_pattern(rng, ONE_HOT),)
-    if kind == "both":
-        others = (random_pattern(rng), *others)
-    write = random_pattern(rng, only=names(*others))
-    return Line(kind, [(write, None, 1.0)], others, int(rng.integers(1, 3)) if kind == "if" else 1)
+        read = random_pattern(rng, SCHEMA.attributes if kind is P.Lookup else REGISTERS)
+        write = random_pattern(rng, only=names(read, other, last))
+        fields.append(replace(write << read, weight=float(rng.choice(weights))))
+    return kind(fields, other, last)
 
 
 def random_program(rng, weights=WEIGHTS):
-    lines = [random_line(rng, weights) for _ in range(rng.integers(1, 4))]
-    return lines, P.Program(SCHEMA, [line.built(SCHEMA) for line in lines])
+    n_instructions = rng.integers(1, 4)
+    return P.Program(SCHEMA, [random_instruction(rng, weights) for _ in range(n_instructions)])
 
 
 def random_prompt(rng, sizes=SIZES):
@@ -245,10 +214,10 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
     """Exactly: of counts and weights of any size, sums in float64 would mostly differ."""
     rng, n_written, small = np.random.default_rng(seed), 0, sizes is SIZES
     while n_written < 4:
-        lines, program = random_program(rng, weights)
+        program = random_program(rng, weights)
         compiled, prompt = P.compile(program), random_prompt(rng, sizes)
         limit = int(rng.integers(1, 4))
-        tokens = meant(SCHEMA, lines, prompt, limit)
+        tokens = meant(program, prompt, limit)
         n_written += any(tokens)
         others = [(random_prompt(rng), 3 * small), (prompt, limit), (prompt, 0)]
         if any(abs(times) >= 2**63 for token in tokens for times in token.values()):
@@ -265,7 +234,7 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
         assert (batch[1].tokens, batch[2].tokens) == (tokens, [])
         assert interpreted(program, prompt, limit) in (tokens, None)
         if small:
-            expected = [float(each) for each in sums(SCHEMA, lines, prompt).values()]
+            expected = [float(each) for each in sums(program, prompt).values()]
             output = compiled.layer(SCHEMA.encode(prompt).astype(float))
             np.testing.assert_allclose(output, expected, rtol=0, atol=1e-12)
 
@@ -274,7 +243,7 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
 def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     rng, path = np.random.default_rng(seed), tmp_path_factory.mktemp("p") / "program"
     bare = replace(SCHEMA, encoding=None, stop=(SCHEMA.key(0, P.Variable("a")),))
-    program = P.Program(bare, [line.built(bare) for line in random_program(rng)[0]], "own")
+    program = P.Program(bare, random_program(rng).instructions, "own")
     compiled, prompt = P.compile(program), random_prompt(rng)
     pa.save(compiled, path)
     again = pa.load(path)
@@ -385,45 +354,44 @@ def weighted(weight):
     return P.Lookup(replace(found, weight=weight), **AT)
 
 
-@pytest.mark.parametrize(
-    ("instructions", "words"),
-    [
-        ((), ["no instructions"]),
-        ((None, 3, P.Lookup), ["1: None", "2: 3", "3: .*Lookup"]),
-        # attributes, values, variables
-        ((P.Lookup(stranger(r) << state(r), **AT),), ["'stranger'"]),
-        ((P.Lookup(state(r) << P.Attribute("state", (L2,))(r), **AT),), ["another", "a letter"]),
-        ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
-        ((P.Lookup(state(3) << state("HALT"), **AT),), ["3 in", "'HALT' in"]),
-        ((P.Lookup(found, match=key(q, q), query=key(q, x)),), ["q is a state"]),
-        ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
-        ((P.Lookup(state(r + 1) << state(r), match=letter(x), query=letter(x)),), [r"r\+1 in"]),
-        ((P.Lookup(key(q, x) << state(q), match=pos(t), query=pos(t)),), ["x in key"]),
-        # weights
-        ((weighted(0.0), weighted(np.nan), weighted("2"), weighted(2**53 + 1)),
-         ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
-        # what one layer cannot join, or an instruction cannot take
-        ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
-        ((P.Copy(found, **AT),), ["no position"]),
-        ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
-        ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
-        ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
-        ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
-        ((P.Lookup([], **AT), P.Lookup(state(r) << 3, **AT)), ["1: .*no fields", "2: read"]),
-        # all at once
-        ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
-          P.Copy(found, match=key(q), query=key(q, x))), ["2: ", "3: copying", r"3: key\(q\)"]),
-    ],
-)  # fmt: skip
-def test_a_program_is_refused_with_all_its_reasons(instructions, words):
-    with pytest.raises(P.ProgramRefused, match="the program") as refused:
-        P.compile(P.Program(OTHER, instructions, "the program"))
-    reasons = refused.value.reasons
-    assert len(reasons) == len(words), reasons
-    for word, reason in zip(words, sorted(reasons, key=lambda each: each[:14]), strict=True):
-        assert any(re.search(word, each) for each in reasons), (word, reasons)
-        assert reason in str(refused.value)
-    assert isinstance(refused.value, InvalidInput)
+# Instructions, and words of the reasons against each of them.
+REFUSED_PROGRAMS = [
+    ((), ["no instructions"]),
+    ((None, 3, P.Lookup), ["1: None", "2: 3", "3: .*Lookup"]),
+    # attributes, values, variables
+    ((P.Lookup(stranger(r) << state(r), **AT),), ["'stranger'"]),
+    ((P.Lookup(state(r) << P.Attribute("state", (L2,))(r), **AT),), ["another", "a letter"]),
+    ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
+    ((P.Lookup(state(3) << state("HALT"), **AT),), ["3 in", "'HALT' in"]),
+    ((P.Lookup(found, match=key(q, q), query=key(q, x)),), ["q is a state"]),
+    ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
+    ((P.Lookup(state(r + 1) << state(r), match=letter(x), query=letter(x)),), [r"r\+1 in"]),
+    ((P.Lookup(key(q, x) << state(q), match=pos(t), query=pos(t)),), ["x in key"]),
+    # weights
+    ((weighted(0.0), weighted(np.nan), weighted("2"), weighted(2**53 + 1)),
+     ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
+    # what one layer cannot join, or an instruction cannot take
+    ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
+    ((P.Copy(found, **AT),), ["no position"]),
+    ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
+    ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
+    ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
+    ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
+    # all at once
+    ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
+      P.Copy(found, match=key(q), query=key(q, x))), ["2: ", "3: copying", r"3: key\(q\)"]),
+]  # fmt: skip
+
+
+def test_a_program_is_refused_with_all_its_reasons():
+    for instructions, words in REFUSED_PROGRAMS:
+        with pytest.raises(P.ProgramRefused, match="the program") as refused:
+            P.compile(P.Program(OTHER, instructions, "the program"))
+        reasons = refused.value.reasons
+        assert len(reasons) == len(words), reasons
+        for word in words:
+            assert any(re.search(word, each) for each in reasons), (word, reasons)
+        assert all(reason in str(refused.value) for reason in reasons)
 
 
 REFUSED_PARTS = [
