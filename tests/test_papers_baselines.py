@@ -26,12 +26,13 @@ def sequences(n_dims, seed=0):
     return torch.tensor(np.random.default_rng(seed).standard_normal((3, 7, n_dims)))
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)])
-def test_every_form_is_the_layer_and_has_its_gradients(sizes):
-    d, e, n_heads = sizes
+@pytest.mark.parametrize(("d", "e", "n_heads"), [(1, 1, 1), (3, 2, 4), (16, 16, 2)])
+def test_every_form_is_the_layer_and_has_its_gradients(d, e, n_heads):
+    def outputs_of(layer):
+        return [oracle.forward(layer, x, {"mode": "causal"}) for x in X.numpy()]
+
     layer, X = oracle.random_layer({}, d, n_heads=n_heads, n_outputs=e), sequences(d)
-    expected = np.array([oracle.forward(layer, x, {"mode": "causal"}) for x in X.numpy()])
-    gradients = []
+    expected, gradients = np.array(outputs_of(layer)), []
     for form in (
         forms.by_scores, forms.linear_attention,
         lambda X, *heads: forms.by_grams(forms.running_grams(X), X, *heads),
@@ -46,8 +47,7 @@ def test_every_form_is_the_layer_and_has_its_gradients(sizes):
     for form in ("features", "grams", "scores", None):
         model = LinearHeads(d, e, n_heads, generator_of(1), form).double()
         assert form in (None, model.form)
-        ours = oracle.fields_of_layer(model.as_layer())
-        expected = np.array([oracle.forward(ours, x, {"mode": "causal"}) for x in X.numpy()])
+        expected = np.array(outputs_of(oracle.fields_of_layer(model.as_layer())))
         outputs = model(*model.prepare(X)).detach().numpy()
         assert oracle.relative_error(outputs, expected) < 1e-13
 
@@ -60,22 +60,20 @@ def seeded(seed=0):
     return train_epochs.SeededSequences(X, np.cumsum(X[..., :1] ** 2, axis=2) * X[..., 1:2])
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
+def test_models_side_by_side_are_trained_as_if_each_were_alone():
     """By masked scores, in torch's loop, one by one; a stack beside."""
-    settings = train_epochs.EpochSettings(RATES, 8, (1, 4), decay)
-    grid, sizes = model_grids.HeadGrid(D, (1, 2, 5), SEEDS, 2), (1, 2, 5)
-    stack = model_grids.StackGrid(D, 3, SEEDS, 2)
+    settings, sizes = train_epochs.EpochSettings(RATES, 8, (1, 4), weight_decay=0.3), (1, 2, 5)
+    grid, stack = model_grids.HeadGrid(D, sizes, SEEDS, 2), model_grids.StackGrid(D, 3, SEEDS, 2)
     starts = [[part[0].detach().clone() for part in layer] for layer in stack.layers[0]]
-    runs = [
+    found_by_grid, found_by_stack = (
         train_epochs.train_epochs(each, seeded(), seeded(1), settings) for each in (grid, stack)
-    ]
-    assert (runs[0].errors.shape, runs[0].n_steps) == ((2, 2, 6), 12)
+    )
+    assert (found_by_grid.errors.shape, found_by_grid.n_steps) == ((2, 2, 6), 12)
 
     def alone(layers, s, rate):
         """The error after the plain loop, of layers each added to its input but the last."""
         parts = [part.requires_grad_() for layer in layers for part in layer]
-        optimiser = torch.optim.AdamW(parts, lr=rate, weight_decay=decay)
+        optimiser = torch.optim.AdamW(parts, lr=rate, weight_decay=0.3)
         batches = loop.epochs(N, 8, generator_of(0))
 
         def loss(data, batch):
@@ -92,14 +90,14 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone(decay):
 
     for s, r, m in np.ndindex(2, 2, 3):
         layer = model_grids.start(D, 1, sizes[m], SEEDS[s])
-        error = runs[0].errors[-1, s, 3 * r + m]
+        error = found_by_grid.errors[-1, s, 3 * r + m]
         assert error == pytest.approx(alone([layer], s, RATES[r]), rel=1e-3)
         found = grid.layer(s, r, m)
         np.testing.assert_allclose(found.attn, layer[0].detach(), atol=2e-4)
         away = found(seeded(1).X[s]) - seeded(1).Y[s]
         assert np.mean(away**2) == pytest.approx(error, rel=1e-9)
     layers = [[part[None] for part in layer] for layer in starts]
-    assert runs[1].errors[-1, 0, 0] == pytest.approx(alone(layers, 0, RATES[0]), rel=1e-3)
+    assert found_by_stack.errors[-1, 0, 0] == pytest.approx(alone(layers, 0, RATES[0]), rel=1e-3)
 
 
 def test_misuse_is_named():

@@ -1,7 +1,5 @@
 """Automata as strings of symbols, and the decoder that learns them [yau2024: figure 4]."""
 
-from itertools import chain
-
 import numpy as np
 import pytest
 
@@ -57,13 +55,11 @@ def test_a_string_written_by_hand_and_what_is_no_string():
         changed[place] = 99
         with pytest.raises(InvalidInput):
             encoding.decode(changed)
-    for tables, words, match in (
-        (np.zeros((2, 2, 2), int), np.zeros((3, 2), int), "shapes"),
-        (np.full((2, 2, 2), 2), np.zeros((2, 2), int), "tables"),
-        (np.zeros((2, 2, 2), int), np.full((2, 2), -1), "words"),
-    ):  # fmt: skip
+    tables, words = np.zeros((2, 2, 2), int), np.zeros((2, 2), int)
+    refused = {"shapes": (tables, words[:1]), "tables": (tables + 2, words)}
+    for match, given in (refused | {"words": (tables, words - 1)}).items():
         with pytest.raises(InvalidInput, match=match):
-            TINY.encode(tables, words)
+            TINY.encode(*given)
     traces = Machines((3, 2, 5), 0, mixed=True).first(20)
     assert all(2 * letters_of(trace) + 1 == trace.n_rows for trace in traces)
     assert len({letters_of(trace) for trace in traces}) > 1
@@ -78,21 +74,17 @@ def _one_thread():
         yield
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 2), (2, 2, 8), (4, 4, 24)])
+@pytest.mark.parametrize("sizes", [(1, 1, 2), (4, 4, 24)])
 def test_the_decoder_repeats_itself_and_never_sees_what_comes_later(sizes):
-    state = torch.get_rng_state()
     model, same = (Decoder(7, DecoderSizes(*sizes), seed=1).double() for _ in range(2))
-    assert torch.equal(torch.get_rng_state(), state)
     assert all(map(torch.equal, model.parameters(), same.parameters()))
     ids = torch.tensor([[3, 1, 4, 1, 5, 0, 2, 6, 5], [1, 3, 4, 1, 5, 0, 2, 6, 5]])
     with torch.no_grad():
         found = model(ids, 9).numpy()
+        for n in range(1, 10):  # symbols up to n alone, and all of these, in their order
+            np.testing.assert_allclose(model(ids[:, :n], n).numpy(), found[:, :n], rtol=1e-9)
+            assert n == 1 or np.abs(found[0, n - 1] - found[1, n - 1]).max() > 1e-9
         np.testing.assert_allclose(model(ids, 5).numpy(), found[:, -5:], rtol=1e-9)
-        for n in range(1, 9):  # symbols up to n alone, and all of these, in their order
-            np.testing.assert_allclose(
-                model(ids[:, :n], 1)[:, 0].numpy(), found[:, n - 1], rtol=1e-9
-            )
-            assert np.abs(found[0, n] - found[1, n]).max() > 1e-9
 
 
 def settings(**changes):
@@ -108,14 +100,12 @@ def read_of(encoding):
 def test_training_learns_by_heart_repeats_itself_and_ends_when_told():
     few, fresh, read, state = strings(8, 0), strings(50, 1), read_of(TINY), torch.get_rng_state()
     by_heart = train_decoder(few, few, read, settings())
-    assert torch.equal(torch.get_rng_state(), state)
     assert min(by_heart.accuracy, by_heart.hard_accuracy) >= 0.99
     assert by_heart.n_steps < 100
-    one, again, other = (
-        train_decoder(few, fresh, read, settings(n_steps=10, seed=s)) for s in (0, 0, 1)
-    )
-    assert one == again != other
-    assert one.n_steps == 10
+    runs = [train_decoder(few, fresh, read, settings(n_steps=10, seed=s)) for s in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+    assert runs[0].n_steps == 10
+    assert torch.equal(torch.get_rng_state(), state)
     # States of other machines teach the form, and not the states.
     wrong = few.copy()
     wrong[:, -TINY.n_history :][:, 3::5] = 1 - wrong[:, -TINY.n_history :][:, 3::5]
@@ -130,7 +120,7 @@ def test_training_learns_by_heart_repeats_itself_and_ends_when_told():
 def test_it_learns_automata_it_has_never_seen():
     encoding = StringEncoding(2, 3, 3)
     sets = (strings(n, seed, encoding) for n, seed in ((1000, 0), (100, 1)))
-    found = train_decoder(*chain(sets), read_of(encoding), settings(n_steps=1500))
+    found = train_decoder(*sets, read_of(encoding), settings(n_steps=1500))
     assert min(found.accuracy, found.hard_accuracy) >= 0.99
 
 

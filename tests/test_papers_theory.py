@@ -147,24 +147,22 @@ def test_errors_of_histories_are_those_of_their_rows():
     program, traces = pa.programs.universal_turing_machine(2, 2, 4), pa.programs.traces
     learned = pa.programs.learn(program.schema, traces(program, 100, 0), "coefficients")
     row = turing_histories.measure_histories(program, learned, 4, 40, [5])
-    shares = []
-    for part in range(2):
-        fresh = traces(program, 40, np.random.default_rng([5, 4, part]), steps=(4, 4))
-        errors, wrong = [], []
-        for trace in fresh:
-            for at, wanted in enumerate(trace.completion):
-                before = trace.tokens[: len(trace.prompt) + at].astype(float)
-                output = learned.layer(before).ravel()
-                errors.append(np.sum((output - wanted) ** 2))
-                wrong.append(not np.array_equal(learned.schema.round(output), wanted))
-        whole = [not right.all() for right in learned.right(fresh)]
-        shares.append((np.mean(errors), np.mean(wrong), np.mean(whole)))
-    assert [turing_histories.differs(learned, trace) for trace in fresh] == whole
-    assert (row["squared_error"], row["token_error"], row["forced_differ"]) == pytest.approx(
-        shares[0]
+    forced, free = (
+        traces(program, 40, np.random.default_rng([5, 4, part]), steps=(4, 4)) for part in range(2)
     )
+    errors, wrong = [], []
+    for trace in forced:
+        for at, wanted in enumerate(trace.completion):
+            output = learned.layer(trace.tokens[: len(trace.prompt) + at].astype(float)).ravel()
+            errors.append(np.sum((output - wanted) ** 2))
+            wrong.append(not np.array_equal(learned.schema.round(output), wanted))
+    assert row["squared_error"] == pytest.approx(np.mean(errors))
+    assert row["token_error"] == pytest.approx(np.mean(wrong))
+    differ = [[not right.all() for right in learned.right(each)] for each in (forced, free)]
+    assert (row["forced_differ"], row["differ"]) == pytest.approx(tuple(np.mean(differ, axis=1)))
+    assert [turing_histories.differs(learned, trace) for trace in free] == differ[1]
     assert row["bound"] == 9 * row["token_error"] >= row["forced_differ"] > 0
-    assert 0 < row["differ"] == shares[1][2] < 1
+    assert 0 < row["differ"] < 1
     assert row["token_error"] <= turing_histories.MARKOV * row["squared_error"]
 
 
