@@ -282,19 +282,15 @@ def table(**keys):
 BAD_JSON = [
     ("", "empty"), ("{", "line 1, column 2"), ("3", "3"), ("[" * 100_000, "nested"),
     ('{"max_steps": NaN}', "NaN"), ('{"transitions": {"a": {"0": "a"}, "a": {"0": "a"}}}', "'a'"),
-    (table(rules=RULES), "transitions rules"), ({"kind": "pda", "transitions": EVEN_ODD}, "'pda'"),
-    (table(kind="turing"), "'transitions'"), (table(startt="a"), "'start'"),
-    ([[]], "letters"), ([[0, 1], [0]], "1 2"), ([[0, 2], [0, 1]], "'0' '1' '2'"), ([0, 1], "row"),
-    ({"transitions": {"a": {"0": "a"}, "b": {"1": "a"}}}, "'a' '1' 'b'"),
+    (table(rules=RULES), "transitions rules"), (table(kind="turing"), "'transitions'"),
+    (table(startt="a"), "'start'"), ([[0, 1], [0]], "1 2"), ([[0, 2], [0, 1]], "'0' '1' '2'"),
     ({"transitions": {"a": {"0": "c"}}}, "'a' '0' 'c'"), (table(letters=["0"]), "'a' '1'"),
-    (table(states=["a", "b", "c"]), "'c' '0'"), (table(states=["a", "b", "b"]), "'b' twice"),
-    (table(states=["a", "b\n"]), "printable"), (table(start="c"), "start 'c'"),
+    (table(states=["a", "b", "b"]), "'b' twice"), (table(states=["a", "b\n"]), "printable"),
     (table(accepting=["a", "c"]), "accepting 'c'"), (table(word="012"), "'2' 2"),
     ({"transitions": [[0]], "states": 1000, "letters": 1000}, "too many"),
     ('"1RB1LB_1LA"', "row 1"), (rule("1RQ"), "'A' '0' '1RQ'"), (rule("2RA"), "'0', '1'"),
-    (rule(["A", "1"]), "next, write, move"), (rule(["A", "1", "up"]), "'up'"),
-    (rule({"write": 1, "goto": "A"}), "'goto'"), (rule("1RH", start="H"), "'H'"),
-    (rule("1RH", blank="_"), "'A' '_'"), (rule("1RH", missing="stop"), "'error', 'halt'"),
+    (rule(["A", "1"]), "next, write, move"), (rule({"write": 1, "goto": "A"}), "'goto'"),
+    (rule("1RH", start="H"), "'H'"), (rule("1RH", blank="_"), "'A' '_'"),
     (rule("1RH", position="middle"), "first last"), (rule("1RH", max_steps=-1), "max_steps"),
     ({"rules": RULES, "halt": "B"}, "'B'"), (rule("0Ryes", accepting="yes", halt="yes"), "yes"),
 ]  # fmt: skip
@@ -302,7 +298,6 @@ BAD_YAML = [
     ("a: [1", "line 1"), ("transitions:\n  a: {0: a}\n  a: {0: a}\n", "line 3 'a'"),
     ("a: \x01", "control"), ("transitions: !!python/object:os.system {}", "tags"),
     ("&a [*a]", "line 1 alias"), ("[" * 70 + "]" * 70, "nested"),
-    ("{max_steps: .nan, rules: 0RH}", "max_steps"),
 ]  # fmt: skip
 
 
@@ -325,7 +320,6 @@ def test_files_that_are_no_machine_files(tmp_path, monkeypatch):
         with pytest.raises(FileFormatError, match=words):
             M.load_machine(path)
     path.write_bytes(b"\xef\xbb\xbf[[0]]")  # some editors begin a file like this
-    assert M.load_machine(path).machine == P.DFA([[0]])
     for call in (M.load_machine, lambda name: M.save_machine(PARITY, name)):
         with pytest.raises(FileFormatError, match=r"\.json, \.yaml, \.yml"):
             call(tmp_path / "machine.txt")
@@ -334,7 +328,7 @@ def test_files_that_are_no_machine_files(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert M.load_machine(path).machine == P.DFA([[0]])
-    (tmp_path / "machine.yaml").write_text("[[0]]")
+    path.rename(tmp_path / "machine.yaml")
     with pytest.raises(MissingExtra, match="yaml"):
         M.load_machine(tmp_path / "machine.yaml")
 
@@ -347,28 +341,29 @@ NAMES = st.text(
 )  # fmt: skip
 
 
+def some_names(least, most):
+    return st.lists(NAMES, min_size=least, max_size=most, unique=True)
+
+
 @st.composite
 def machines(draw):
-    n_states, n_letters = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    n_names = n_states + 3
-    names = draw(st.lists(NAMES, min_size=n_names, max_size=n_names, unique=True))
-    letters = tuple(draw(st.lists(NAMES, min_size=n_letters, max_size=n_letters, unique=True)))
-    word = st.lists(st.integers(0, n_letters - 1), max_size=5).map(tuple)
+    """Named automata and Turing machines; their ends are called other than their states."""
+    letters, (*states, halt, yes, no) = draw(some_names(1, 4)), draw(some_names(4, 7))
+    sizes, rng = (len(states), len(letters)), np.random.default_rng(draw(st.integers(0, 999)))
+    word = st.lists(st.integers(0, len(letters) - 1), max_size=5).map(tuple)
     rest = {"name": draw(st.sampled_from(["", "some"])), "input": draw(st.none() | word)}
-    states, rng = tuple(names[:n_states]), np.random.default_rng(draw(st.integers(0, 999)))
     if draw(st.booleans()):
-        dfa = random_dfa(rng, n_states, n_letters)
-        accepting = draw(st.sets(st.integers(0, n_states - 1)))
+        accepting = draw(st.sets(st.integers(0, len(states) - 1)))
+        dfa = P.DFA(random_dfa(rng, *sizes).transitions, accepting)
         decides = draw(st.booleans()) or bool(accepting)
-        dfa = P.DFA(dfa.transitions, accepting)
-        return M.NamedMachine(dfa, states, letters, decides=decides, **rest)
-    rules = dict(random_turing(rng, n_states, n_letters, halting=0.3).rules)
-    for pair, one in rules.items():
-        rules[pair] = (int(rng.choice([-1, -2, -3])) if one[0] == HALT else one[0], *one[1:])
-    ends = dict(zip((-1, -2, -3), names[n_states:], strict=True))
-    halts = {pair: ends[one[0]] for pair, one in rules.items() if one[0] < 0}
+        return M.NamedMachine(dfa, tuple(states), tuple(letters), decides=decides, **rest)
+    rules = dict(random_turing(rng, *sizes, halting=0.3).rules)
+    for pair, (after, *change) in rules.items():
+        rules[pair] = (int(rng.choice([-1, -2, -3])) if after == HALT else after, *change)
+    ends = {-1: halt, -2: yes, -3: no}
     return M.NamedMachine(
-        P.TuringMachine(rules, n_states, n_letters), states, letters, halts=halts,
+        P.TuringMachine(rules, *sizes), tuple(states), tuple(letters),
+        halts={pair: ends[after] for pair, (after, *_) in rules.items() if after < 0},
         position=draw(st.integers(-3, 3) | st.sampled_from(["first", "last"])),
         max_steps=draw(st.none() | st.integers(0, 99)), **rest,
     )  # fmt: skip

@@ -21,28 +21,24 @@ P, M = pa.programs, pa.programs.machines
 
 SIZE, N_OBJECTS, N_NEW = 5, 4, 6
 PLACES = N_OBJECTS + N_NEW
-WAYS = (
-    ("state", "state", "key", "val"),
-    ("pos", "out", "pos", "state"),
-    ("out", "val", "key", "val"),
-)
-SIZES_OF = {"pos": PLACES, "key": SIZE, "val": SIZE, "state": SIZE, "out": SIZE}
-SORTS = {PLACES: P.line("pos", PLACES), SIZE: P.symbols("symbol", SIZE)}
-OBJECTS = P.Schema(tuple(P.Attribute(name, (SORTS[n],)) for name, n in SIZES_OF.items()))
+POSITION, SYMBOL = P.line("pos", PLACES), P.symbols("symbol", SIZE)
+NAMES = ("pos", "key", "val", "state", "out")
+OBJECTS = P.Schema(tuple(P.Attribute(n, (POSITION if n == "pos" else SYMBOL,)) for n in NAMES))
 
 
 def random_lookups(rng):
-    """For each way, what is asked for each value of its source, and what each answer writes."""
+    ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
     return [
-        (*way, rng.integers(SIZES_OF[way[2]], size=SIZES_OF[way[0]]), rng.integers(SIZE, size=SIZE))
-        for way in WAYS
+        ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
+        ("pos", "out", "pos", "state", places, ask[:SIZE]),
+        ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
     ]
 
 
 def random_objects(rng):
     rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
     rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
-    return [dict(zip(SIZES_OF, row, strict=True)) for row in rows.tolist()]
+    return [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
 
 
 def algorithm_3(lookups, objects, n_new):
@@ -53,7 +49,7 @@ def algorithm_3(lookups, objects, n_new):
         for source, dest, key, value, ask, write in lookups:
             table = {o[key]: o[value] for o in objects if key in o and value in o}
             if source in objects[r] and ask[objects[r][source]] in table:
-                new[dest] = int(write[table[ask[objects[r][source]]]])
+                new[dest] = write[table[ask[objects[r][source]]]]
         objects.append(new)
     return objects
 
@@ -63,8 +59,8 @@ def compiled_lookups(lookups):
     t, instructions = P.variables("t")[0], []
     for *names, ask, write in lookups:
         source, dest, key, value = (getattr(OBJECTS, name) for name in names)
-        fields = [dest(int(b)) << value(a) for a, b in enumerate(write)]
-        instructions += [P.Lookup(fields, key(int(b)), source(a)) for a, b in enumerate(ask)]
+        fields = [dest(b) << value(a) for a, b in enumerate(write)]
+        instructions += [P.Lookup(fields, key(b), source(a)) for a, b in enumerate(ask)]
     instructions.append(P.IfThen(OBJECTS.pos(t + 1), when=OBJECTS.pos(t)))
     return P.compile(P.Program(OBJECTS, instructions, "Algorithm 3"))
 

@@ -139,26 +139,6 @@ def test_entries_are_the_numbers_of_the_layer_that_are_not_zero(case):
         np.testing.assert_array_equal(getattr(compiled.layer, name), matrix)
 
 
-def test_tokens_of_the_library_are_those_that_were_meant():
-    dfa = P.DFA([[1, 0], [1, 1]])
-    table = [
-        (P.associative_memory(3, 2), ({0: 1, 2: 0}, 2),
-         "key(0) value(1) | key(2) value(0) | key(2)", "out(0)"),
-        (P.fixed_dfa(dfa, 2), ([1, 0],), "pos(0) letter(1) | pos(1) letter(0) | at(0, 0)",
-         "at(1, 0) | at(2, 1)"),
-        (P.universal_dfa(1, 2, 1, style="one_hot"), (P.DFA([[0, 0]]), [1]),
-         "state(0) key(0, 0) | state(0) key(0, 1) | px(0, 1) | cpos(0)",
-         "px(0, 1) state(0) | cpos(1) key(0, 1) | state(0)"),
-    ]  # fmt: skip
-    for program, arguments, prompt, completion in table:
-        trace, schema = P.compile(program).trace(*arguments), program.schema
-        given = [schema.show(schema.decode(row)) for row in trace.prompt]
-        assert given == prompt.split(" | "), program.name
-        assert trace.show().splitlines() == completion.split(" | ")
-        assert (trace.source, trace.cut) == (arguments, False)
-        np.testing.assert_array_equal(trace.tokens, np.vstack([trace.prompt, trace.completion]))
-
-
 def test_a_head_that_goes_around_is_refused_on_demand():
     right = P.TuringMachine({(0, 0): (0, 1, 1), (0, 1): (0, 1, 1)}, 1, 2)
     program = P.universal_turing_machine(1, 2, 4)
@@ -198,8 +178,8 @@ def test_traces_are_what_the_compiled_program_writes_and_a_seed_is_a_seed(progra
         prompt = [program.schema.decode(row) for row in trace.prompt]
         tokens = compiled.decode(prompt, limit=trace.n_rows).tokens
         np.testing.assert_array_equal(program.schema.encode(tokens), trace.completion)
-        assert (trace.labels, trace.n_rows) == (None, len(trace.completion))
-        np.testing.assert_array_equal(trace.targets, trace.completion)
+        assert trace.show().splitlines() == [program.schema.show(token) for token in tokens]
+        np.testing.assert_array_equal(trace.tokens, np.vstack([trace.prompt, trace.targets]))
 
 
 def test_words_tables_and_runs_have_all_lengths_and_no_others():
