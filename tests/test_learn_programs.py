@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -116,9 +115,8 @@ def test_rules_read_as_a_person_would_write_them():
 
 
 def test_traces_of_several_sizes_teach_one_program_and_fifteen_saturate_it():
-    sizes = [(2, 3, 3), (3, 2, 5), (4, 2, 4)]
-    programs = [P.universal_dfa(*each, style="one_hot") for each in sizes]
-    mixed = [trace for program in programs for trace in P.traces(program, 5, random_state=0)]
+    programs = [P.universal_dfa(*each, style="one_hot") for each in ((2, 3, 3), (3, 2, 5))]
+    mixed = [trace for program in programs for trace in P.traces(program, 8)]
     found = P.learn(P.universal_dfa(7, 5, 9, style="one_hot").schema, mixed)
     assert found.succeeded
     assert n_right(found, 25) == 25
@@ -218,38 +216,16 @@ def test_universal_machines_are_learned_by_coefficients_from_few_thousand_rows()
     assert n_right(learn(program, 600, COEFFICIENTS), 60) == 60
 
 
-# ---------------------------------------------------------------- a program of one's own
-
-
-def linked_list(n_nodes):
-    node = P.symbols("node", n_nodes)
-    return P.Schema(tuple(P.Attribute(name, (node,)) for name in ("cell", "next", "here")))
-
-
-def random_list(schema, rng, n_nodes):
-    """A list of at least two nodes as a prompt, whose end links to itself; what follows."""
-    order = rng.permutation(n_nodes)[: rng.integers(2, n_nodes + 1)].tolist()
-    order += [order[-1]] * n_nodes
-    links = rng.permutation(list(dict.fromkeys(pairwise(order)))).tolist()
-    prompt = [*(schema.token(cell=a, next=b) for a, b in links), schema.token(here=order[0])]
-    return prompt, [schema.token(here=node) for node in order[1 : n_nodes + 1]]
-
-
-@pytest.mark.parametrize(("method", "n_traces"), [(RULES, 12), (COEFFICIENTS, 500)])
-def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method, n_traces):
-    n_nodes, rng, schema = 5, np.random.default_rng(0), linked_list(5)
-    histories = [random_list(schema, rng, n_nodes) for _ in range(n_traces)]
-    found = P.learn(schema, [P.Trace(schema, *map(schema.encode, h)) for h in histories], method)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method):
+    own, made = replace(MEMORY.schema, encoding=None), P.traces(MEMORY, 150)
+    found = P.learn(own, [P.Trace(own, each.prompt, each.completion) for each in made], method)
     assert found.succeeded
-    if method == RULES:
-        n_nodes, found = 9, found.resize(node=9)
-        (term,) = found.terms
-        assert str(term) == "+1 here(b) <- next(b) & cell(a) given here(a)"
-    for _ in range(30):
-        prompt, after = random_list(found.schema, rng, n_nodes)
-        assert found.decode(prompt, limit=n_nodes).tokens == after
+    for trace in P.traces(MEMORY, 30, random_state=9):
+        prompt = [own.decode(row) for row in trace.prompt]
+        assert found.decode(prompt, 1).tokens == [own.decode(trace.completion[0])]
     with pytest.raises(InvalidInput, match="encoding"):
-        found.run([1, 2, 3])
+        found.run({0: 1}, 0)
 
 
 # ---------------------------------------------------------------- abstaining
@@ -346,10 +322,12 @@ def test_what_was_learned_goes_on_after_saving(tmp_path):
 # ---------------------------------------------------------------- what is refused
 
 
+COUNTS = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))
+
+
 def large_counts(most):
-    schema = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))
-    rows = schema.encode([schema.token(amount={0: most}), schema.token(amount={0: 1})])
-    return P.Trace(schema, rows[:1], rows[1:])
+    rows = COUNTS.encode([COUNTS.token(amount={0: most}), COUNTS.token(amount={0: 1})])
+    return P.Trace(COUNTS, rows[:1], rows[1:])
 
 
 def spoilt(name, change):
@@ -371,7 +349,7 @@ REFUSED = [
     *(({"method": COEFFICIENTS} | each, next(iter(each))) for each in (
         {"max_terms": 3}, {"step": 0.5}, {"ridge": -1},
         {"traces": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 2)})),
-    ({"schema": large_counts(1).schema, "traces": [large_counts(2**18)]}, "traces"),
+    ({"schema": COUNTS, "traces": [large_counts(2**18)]}, "traces"),
 ]  # fmt: skip
 
 
@@ -380,7 +358,7 @@ def test_wrong_traces_and_options_are_refused_by_their_names():
         arguments = {"schema": ONE_HOT.schema, "traces": P.traces(ONE_HOT, 3)} | given
         with pytest.raises(PolyattnError, match=word):
             P.learn(**arguments)
-    P.learn(large_counts(1).schema, [large_counts(2**17)])
+    P.learn(COUNTS, [large_counts(2**17)])
 
 
 # ---------------------------------------------------------------- certificates
