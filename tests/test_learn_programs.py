@@ -148,10 +148,7 @@ def test_rules_claim_no_more_than_was_checked():
 @pytest.mark.slow
 def test_rules_of_turing_machines():
     found = learn(P.universal_turing_machine(3, 2, 9), 16)
-    assert found.outcome.name == "learned"
-    grown = found.resize(n_states=4, n_letters=3, n_cells=32)
-    assert n_right(grown, 20) == 20
-    beaver = grown.run(M.busy_beaver(4), max_steps=200)
+    beaver = found.resize(n_states=4, n_cells=32).run(M.busy_beaver(4), max_steps=200)
     assert (beaver.halted, beaver.steps, sum(beaver.tape)) == (True, 107, 13)
     # On a small circle left and right of the head look the same; and some rules fit as well.
     assert not learn(P.universal_turing_machine(2, 2, 4), 12).succeeded
@@ -200,20 +197,6 @@ def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_noth
         for row in rows:
             np.testing.assert_allclose(found.layer(X[row]), psi[row] @ theta, atol=1e-9)
     assert (found.outcome.name, found.succeeded) == ("penalised", False)
-
-
-@pytest.mark.slow
-def test_universal_machines_are_learned_by_coefficients_from_few_thousand_rows():
-    program, lengths = P.universal_dfa(4, 4, 4, style="one_hot"), (4, 4)
-    fresh = P.traces(program, 200, random_state=999, lengths=lengths)
-    for n_traces, wrong in ((555, {}), (1000, {"noise": 0.3}), (1000, {"flips": 0.1})):
-        traces = P.traces(program, n_traces, random_state=0, lengths=lengths)
-        labels = pa.data.with_wrong_labels(traces, random_state=1, **wrong) if wrong else traces
-        found = P.learn(program.schema, labels, COEFFICIENTS)
-        assert found.n_rows <= 5000 if not wrong else found.outcome.name == "repaired"
-        assert all(found.run(*trace.source) == truth(trace.source, {}) for trace in fresh)
-    program = P.universal_turing_machine(2, 2, 3)
-    assert n_right(learn(program, 600, COEFFICIENTS), 60) == 60
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -274,7 +257,6 @@ def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing(
     [
         (10, {"noise": 0.1}, "learned"),
         (10, {"flips": 0.1}, "noisy"),
-        pytest.param(40, {"noise": 0.3}, "noisy unexplained", marks=pytest.mark.slow),
         pytest.param(150, {"noise": 1.0}, "noisy unexplained", marks=pytest.mark.slow),
     ],
 )

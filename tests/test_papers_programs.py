@@ -230,12 +230,13 @@ def test_the_paper_needs_two_bits_and_ours_three():
 def test_each_operation_is_clipped_on_its_own():
     """Of sums that pass the bits on their way the order matters: 2 bits hold -2 to 1."""
     x = P.Attribute("x", (P.symbols("s", 2),), rounding="integer")
-    flag = P.Attribute("flag")
+    flag = P.Attribute("flag", rounding="integer")
     schema, (a,) = P.Schema((flag, x)), P.variables("a")
     compiled = P.compile(P.Program(schema, [P.Register(x(a) << x(a), flag(), flag())]))
 
-    def total(amounts, bits):
-        prompt = [schema.token(flag=(), x={0: amount}) for amount in amounts]
+    def total(amounts, bits, flags=(1, 1, 1)):
+        held = zip(flags, amounts, strict=False)
+        prompt = [schema.token(flag={(): times}, x={0: amount}) for times, amount in held]
         ((token),) = P.quantise(compiled, bits).decode(prompt, 1).tokens
         return token.get(("x", (0,)), 0)
 
@@ -244,6 +245,8 @@ def test_each_operation_is_clipped_on_its_own():
         ((3, 3, -2), 3, 1), ((1, 1, -1), 3, 1), ((2, 2, 2), 4, 7 - 1), ((1, 1), 1, 0),
     ):  # fmt: skip
         assert total(amounts, bits) == expected, (amounts, bits)
+    # So are products: -2 and then -2 times -2.
+    assert total((-2, -2, 0), 2, flags=(1, -2, 1)) == -1
 
 
 def test_what_cannot_be_decided_or_quantised_is_refused():

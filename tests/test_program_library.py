@@ -1,8 +1,9 @@
 """Programs of the library: every way to run them, the tokens they write, traces of them."""
 
 import re
-from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from polyattn.errors import PolyattnError
 P = pa.programs
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A program with machines and inputs, what must come out, and the sizes of its formulas."""
 
     name: str
@@ -24,9 +24,6 @@ class Case:
     truth: object  # of arguments and options
     n_dims: int
     n_heads: int
-
-    def __str__(self):
-        return self.name
 
 
 def memory_case(K, V):
@@ -41,18 +38,14 @@ def memory_case(K, V):
 
 def fixed_case(Q, V, L):
     # States of the same row share their heads.
-    table = [[(q // 2 + x) % Q for x in range(V)] for q in range(Q)]
-    dfa = P.DFA(table)
-    n_rows = len({tuple(row) for row in table})
+    dfa = P.DFA([[(q // 2 + x) % Q for x in range(V)] for q in range(Q)])
+    sizes = L + V + (L + 1) * Q, L * len(np.unique(dfa.transitions, axis=0))
 
     def draw(rng):
         return (rng.integers(V, size=rng.integers(L + 1)).tolist(),), {}
 
-    def truth(word):
-        return dfa_states(dfa, word)
-
-    n_dims = L + V + (L + 1) * Q
-    return Case(f"fixed {Q} {V} {L}", P.fixed_dfa(dfa, L), draw, truth, n_dims, L * n_rows)
+    program, truth = P.fixed_dfa(dfa, L), partial(dfa_states, dfa)
+    return Case(f"fixed {Q} {V} {L}", program, draw, truth, *sizes)
 
 
 def dfa_case(Q, V, L, style):
@@ -98,7 +91,7 @@ def plain(answer):
     return Ring.of(answer).facts if isinstance(answer, P.TuringRun) else answer
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_way_to_run_a_program_of_the_library_gives_the_truth(case):
     rng, compiled = np.random.default_rng(len(case.name)), P.compile(case.program)
     layer = compiled.layer
@@ -127,7 +120,7 @@ def test_every_way_to_run_a_program_of_the_library_gives_the_truth(case):
         assert 1 <= np.abs(entries).max() <= 2
 
 
-@pytest.mark.parametrize("case", CASES[::4], ids=str)
+@pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
 def test_entries_are_the_numbers_of_the_layer_that_are_not_zero(case):
     compiled, names_of = P.compile(case.program), case.program.schema.coordinate_names
     found = {name: np.zeros(getattr(compiled.layer, name).shape) for name in ("attn", "value")}
