@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from polyattn_papers.letey2025.limit import limit_error
+from polyattn_papers.letey2025.task_diversity.cells import task_covariances
 from polyattn_papers.reproduction import NAMES, find
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reproduction"
@@ -183,3 +185,13 @@ def test_every_gate_fails_on_doctored_rows(name):
     assert all(re.search(r"rows, and a tenth|heads.*: distance|0: distance", o) for o in others)
     if name in EMPTY:
         assert not any(gate.passed for gate in experiment.gates([]))
+
+
+def test_the_limit_is_that_of_the_committed_rows():
+    """These agree with extrapolated fits on both sides of the peak, by a gate."""
+    covariances = task_covariances(20)
+    for row in committed("letey2025")["rows"]:
+        if row["n_dims"] == 20 and row["seed"] == 0:
+            train, test = covariances["aligned"], covariances[row["test"]]
+            found = limit_error(train, test, row["tau"], row["alpha"], row["kappa"], 0.01)
+            assert found == pytest.approx(row["limit"], rel=1e-9)
