@@ -251,6 +251,17 @@ def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     assert again.decode(prompt, 4) == compiled.decode(prompt, 4)
 
 
+def test_counts_end_at_64_bits():
+    a, flag, amount = P.Variable("a"), SCHEMA.flag(), SCHEMA.sum
+    doubling = [P.Register(amount(a) << amount(a), flag, flag), P.Lookup(flag << flag, flag, flag)]
+    program, prompt = P.Program(SCHEMA, doubling), [SCHEMA.token(flag=(), sum={0: 1})]
+    compiled = P.compile(program)
+    for way in (program.interpret, compiled.decode, lambda p, n: compiled.run_batch([(p, n)])[0]):
+        assert way(prompt, 63).tokens[-1]["sum", (0,)] == 2**62
+        with pytest.raises(OutOfRange, match="sum"):
+            way(prompt, 64)
+
+
 def test_what_cancels_leaves_no_head():
     once, flag = SCHEMA.sum(0) << SCHEMA.sum(0), SCHEMA.flag()
     nothing = P.compile(P.Program(SCHEMA, [P.Lookup([once, -once], flag, flag)]))
