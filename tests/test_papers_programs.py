@@ -134,6 +134,10 @@ def test_a_bound_that_is_too_small_and_halting_alone_are_no_answer():
     assert P.decide(compiled, forever, [0], 200).answer == "undecided"
     halted = P.decide(compiled, M.busy_beaver(2), [], 100, position=8)
     assert (halted.run.verdict, halted.answer) == ("halted", "undecided")
+    # On the last cell that a machine moves to it reads nothing, so that the ring may be full.
+    leaves = P.TuringMachine({(0, x): (M.ACCEPT, x, -1) for x in range(2)}, 1, 2)
+    full = P.compile(P.universal_turing_machine(1, 2, 2))
+    assert P.decide(full, leaves, [1, 1], 10).answer == "accepted"
 
 
 # ---------------------------------------------------------------- the tape written anew
