@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -36,9 +35,7 @@ MEMORY, ONE_HOT = LIBRARY["memory"][0], LIBRARY["one_hot"][0]
 def learned(name, method=RULES):
     """Learned once per process from the traces of seed 0."""
     program, few, many, _ = LIBRARY[name]
-    return P.learn(
-        program.schema, P.traces(program, few if method == RULES else many, random_state=0), method
-    )
+    return learn(program, few if method == RULES else many, method)
 
 
 def learn(program, n_traces, method=RULES, seed=0, wrong=None, **options):
@@ -60,31 +57,27 @@ def n_right(program, n_machines):
     return runs(program, n_machines)["right"]
 
 
-def runs(program, n_machines, seed=1000, **abstain):
+def runs(program, n_machines, **abstain):
     """Fresh machines: how many runs were right, wrong (or no tokens of a machine), abstained."""
-    count, encoding = {"right": 0, "wrong": 0, "abstained": 0}, program.schema.encoding
-    rng = np.random.default_rng(seed)
-    for arguments, options in (encoding.sample(rng) for _ in range(n_machines)):
+    count, rng = {"right": 0, "wrong": 0, "abstained": 0}, np.random.default_rng(1000)
+    for _ in range(n_machines):
+        arguments, options = program.schema.encoding.sample(rng)
         try:
             found = program.run(*arguments, **abstain, **options)
         except PolyattnError:
-            count["wrong"] += 1
-            continue
-        if isinstance(found, P.Abstained):
-            count["abstained"] += 1
-        else:
-            count["right" if found == truth(arguments, options) else "wrong"] += 1
+            found = None
+        kind = "right" if found == truth(arguments, options) else "wrong"
+        count["abstained" if isinstance(found, P.Abstained) else kind] += 1
     return count
 
 
 def prefixes(traces):
-    """What a layer sees before each token, and the tokens."""
-    X = [
+    """What a layer sees before each token."""
+    return [
         trace.tokens[: len(trace.prompt) + row].astype(float)
         for trace in traces
         for row in range(trace.n_rows)
     ]
-    return X, np.concatenate([trace.targets for trace in traces]).astype(float)
 
 
 # ---------------------------------------------------------------- rules
@@ -122,27 +115,27 @@ def test_rules_read_as_a_person_would_write_them():
 
 
 def test_traces_of_several_sizes_teach_one_program_and_fifteen_saturate_it():
-    sizes = [(2, 3, 3), (3, 2, 5), (4, 2, 4)]
-    programs = [P.universal_dfa(*each, style="one_hot") for each in sizes]
-    mixed = [trace for program in programs for trace in P.traces(program, 5, random_state=0)]
+    programs = [P.universal_dfa(*each, style="one_hot") for each in ((2, 3, 3), (3, 2, 5))]
+    mixed = [trace for program in programs for trace in P.traces(program, 8)]
     found = P.learn(P.universal_dfa(7, 5, 9, style="one_hot").schema, mixed)
     assert found.succeeded
     assert n_right(found, 25) == 25
     program, lengths = P.universal_dfa(3, 3, 4, style="one_hot"), (4, 4)
-    found = P.learn(program.schema, P.traces(program, 15, random_state=0, lengths=lengths))
+    found = P.learn(program.schema, P.traces(program, 15, lengths=lengths))
     fresh = P.traces(program, 60, random_state=9, lengths=lengths)
     assert found.certify(fresh=fresh).verdict == "saturated"
     # A certificate of a larger size is about that size.
-    other = P.universal_dfa(5, 3, 6, style="one_hot")
     larger = found.resize(n_states=5, max_length=6)
-    assert larger.certify(fresh=P.traces(other, 5, random_state=9)).verdict == "not_saturated"
+    fresh = P.traces(P.universal_dfa(5, 3, 6, style="one_hot"), 5, random_state=9)
+    assert larger.certify(fresh=fresh).verdict == "not_saturated"
 
 
 def test_rules_claim_no_more_than_was_checked():
     program = P.universal_dfa(3, 3, 5, style="one_hot")
     one_letter = P.traces(program, 12, random_state=0, lengths=(1, 1))
     assert P.learn(program.schema, one_letter).outcome.name == "untested"
-    assert learn(program, 1).outcome.name == "unchecked"
+    unchecked = [learn(program, n_traces).outcome.name == "unchecked" for n_traces in (2, 3)]
+    assert unchecked == [True, False]
     # A trace that contradicts the others is named.
     found = P.traces(program, 10, random_state=0)
     wrong = found[4].completion.copy()
@@ -153,24 +146,23 @@ def test_rules_claim_no_more_than_was_checked():
     assert "trace 4, token 0, attribute 'state'" in str(fit.outcome)
 
 
+@pytest.mark.parametrize(("size", "outcome"), [(4, "untested"), (5, "learned")])
+def test_on_a_small_circle_steps_to_and_fro_look_the_same(size, outcome):
+    schema = P.Schema((P.Attribute("at", (P.circle("cell", size),)),))
+    rows = np.tile(np.eye(size, dtype=int), (3, 1))
+    traces = [P.Trace(schema, rows[i : i + 1], rows[i + 1 : i + 3]) for i in range(2 * size)]
+    assert P.learn(schema, traces).outcome.name == outcome
+
+
 @pytest.mark.slow
 def test_rules_of_turing_machines():
-    small, large = P.universal_turing_machine(3, 2, 9), P.universal_turing_machine(4, 3, 16)
-    found = learn(small, 16)
-    assert found.outcome.name == "learned"
-    grown = found.resize(n_states=4, n_letters=3, n_cells=32)
-    assert n_right(grown, 20) == 20
-    beaver = grown.run(M.busy_beaver(4), max_steps=200)
+    found = learn(P.universal_turing_machine(3, 2, 9), 16)
+    beaver = found.resize(n_states=4, n_cells=32).run(M.busy_beaver(4), max_steps=200)
     assert (beaver.halted, beaver.steps, sum(beaver.tape)) == (True, 107, 13)
-    # On a small circle left and right of the head look the same; and some rules fit as well.
-    assert not learn(P.universal_turing_machine(2, 2, 4), 12).succeeded
+    # Some rules fit as well.
     ambiguous = learn(P.universal_turing_machine(3, 3, 9), 10, seed=19)
     assert ambiguous.outcome.name == "ambiguous"
     assert "dp(p)" in str(ambiguous.outcome)
-    for n_traces, seed in product((4, 8), (1, 2)):
-        few = learn(small, n_traces, seed=seed)
-        resized = few.resize(**large.schema.encoding.sizes)
-        assert not few.succeeded or n_right(resized, 50) == 50
 
 
 # ---------------------------------------------------------------- coefficients
@@ -192,19 +184,19 @@ def test_coefficients_run_fresh_machines_of_their_size(name):
 )
 def test_coefficients_are_the_least_norm_solution_of_all_features(program, n_traces):
     found = learn(program, n_traces, COEFFICIENTS)
-    X, Y = prefixes(found.traces)
+    X, Y = prefixes(found.traces), np.concatenate([trace.targets for trace in found.traces])
     psi, d = oracle.design(X, {}), program.schema.n_dims
     theta = oracle.least_squares(psi, Y, oracle.squared_sizes({}, d, d))
     expected = oracle.table_of(theta, {}, d * (d + 1) // 2, d)
     np.testing.assert_allclose(found.layer.coef, expected, atol=1e-9)
     weights = np.abs([term.weight for term in found.terms])
     assert np.all(np.diff(weights) <= 1e-12)
-    assert found.certificate.rank == oracle.exact_rank(X, {})
+    assert found.certificate.rank == rank_of(found.traces)
 
 
 def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_nothing():
     found = learn(MEMORY, 30, COEFFICIENTS, ridge=0.1)
-    X, Y = prefixes(found.traces)
+    X, Y = prefixes(found.traces), np.concatenate([trace.targets for trace in found.traces])
     psi, sizes = oracle.design(X, {}), oracle.squared_sizes({}, 9, 9)
     for key in range(3):  # whoever is asked for another key has other features
         rows = [i for i, x in enumerate(X) if x[-1, key]]
@@ -215,63 +207,16 @@ def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_noth
     assert (found.outcome.name, found.succeeded) == ("penalised", False)
 
 
-@pytest.mark.slow
-def test_universal_machines_are_learned_by_coefficients_from_few_thousand_rows():
-    program, lengths = P.universal_dfa(4, 4, 4, style="one_hot"), (4, 4)
-    traces = P.traces(program, 555, random_state=0, lengths=lengths)
-    fresh = P.traces(program, 200, random_state=999, lengths=lengths)
-    found = P.learn(program.schema, traces, COEFFICIENTS)
-    assert found.n_rows <= 5000
-    assert all(found.run(*trace.source) == truth(trace.source, {}) for trace in fresh)
-    for wrong in ({"noise": 0.3}, {"flips": 0.1}):
-        many = P.traces(program, 1000, random_state=0, lengths=lengths)
-        labels = pa.data.with_wrong_labels(many, random_state=1, **wrong)
-        found = P.learn(program.schema, labels, COEFFICIENTS)
-        assert found.outcome.name == "repaired"
-        assert all(found.run(*trace.source) == truth(trace.source, {}) for trace in fresh)
-    program = P.universal_turing_machine(2, 2, 3)
-    assert n_right(learn(program, 600, COEFFICIENTS), 60) == 60
-
-
-# ---------------------------------------------------------------- a program of one's own
-
-
-def linked_list(n_nodes):
-    node = P.symbols("node", n_nodes)
-    schema = P.Schema(tuple(P.Attribute(name, (node,)) for name in ("cell", "next", "here")))
-    i, j = P.variables("i j")
-    follow = P.Lookup(schema.here(j) << schema.next(j), match=schema.cell(i), query=schema.here(i))
-    return P.Program(schema, [follow], "linked list")
-
-
-def random_list(schema, rng, n_nodes):
-    """A list as a prompt, every other one with an end that links to itself; what follows."""
-    order = rng.permutation(n_nodes)[: rng.integers(2, n_nodes + 1)].tolist()
-    if rng.random() < 0.5:
-        order += [order[-1]] * n_nodes
-    links = list(dict.fromkeys(pairwise(order)))
-    rng.shuffle(links)
-    prompt = [*(schema.token(cell=a, next=b) for a, b in links), schema.token(here=order[0])]
-    return prompt, [*(schema.token(here=node) for node in order[1:]), {}][:n_nodes]
-
-
-@pytest.mark.parametrize(("method", "n_traces"), [(RULES, 12), (COEFFICIENTS, 500)])
-def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method, n_traces):
-    n_nodes, rng = 5, np.random.default_rng(0)
-    schema, traces = linked_list(n_nodes).schema, []
-    for _ in range(n_traces):
-        prompt, after = random_list(schema, rng, n_nodes)
-        traces.append(P.Trace(schema, schema.encode(prompt), schema.encode(after)))
-    found = P.learn(schema, traces, method)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method):
+    own, made = replace(MEMORY.schema, encoding=None), P.traces(MEMORY, 150)
+    found = P.learn(own, [P.Trace(own, each.prompt, each.completion) for each in made], method)
     assert found.succeeded
-    if method == RULES:
-        n_nodes, found = 9, found.resize(node=9)
-        assert len(found.terms) == 1
-    for _ in range(30):
-        prompt, after = random_list(found.schema, rng, n_nodes)
-        assert found.decode(prompt, limit=n_nodes).tokens == after
+    for trace in P.traces(MEMORY, 30, random_state=9):
+        prompt = [own.decode(row) for row in trace.prompt]
+        assert found.decode(prompt, 1).tokens == [own.decode(trace.completion[0])]
     with pytest.raises(InvalidInput, match="encoding"):
-        found.run([1, 2, 3])
+        found.run({0: 1}, 0)
 
 
 # ---------------------------------------------------------------- abstaining
@@ -279,23 +224,22 @@ def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method, n_tra
 
 @pytest.mark.parametrize("name", ["memory", "one_hot"])
 def test_what_is_not_abstained_from_is_right(name):
-    abstained = []
-    for n_traces in (2, 12, 150 if name == "memory" else 600):
-        found = [learn(LIBRARY[name][0], n_traces, COEFFICIENTS, 1)]
-        found += [learn(LIBRARY[name][0], n_traces, seed=3)] if n_traces == 12 else []
-        counts = [runs(each, 20, abstain=True) for each in found]
-        assert not any(count["wrong"] for count in counts)
-        abstained.append(counts[0]["abstained"])
-    assert abstained[0] > abstained[1] > abstained[2] == 0
+    program, _, many, _ = LIBRARY[name]
+    assert not runs(learn(program, 12, seed=3), 20, abstain=True)["wrong"]
+    found = [learn(program, n_traces, COEFFICIENTS, 1) for n_traces in (2, 12, many)]
+    counts = [runs(each, 20, abstain=True) for each in found]
+    assert not any(count["wrong"] for count in counts)
+    first, second, third = (count["abstained"] for count in counts)
+    assert first > second > third == 0
 
 
 def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right():
-    few, compiled, numbers = learn(ONE_HOT, 12, COEFFICIENTS), P.compile(ONE_HOT), set()
+    few, numbers = learn(ONE_HOT, 12, COEFFICIENTS), set()
     for trace in P.traces(ONE_HOT, 60, random_state=7):
         found = few.run(*trace.source, abstain=True)
         if isinstance(found, P.Abstained):
-            right = [trace.schema.decode(row) for row in compiled.trace(*trace.source).completion]
-            assert found.tokens == right[: found.number]
+            given = ONE_HOT.schema.encode(found.tokens)
+            np.testing.assert_array_equal(given, trace.completion[: found.number])
             assert f"token {found.number}" in found.reason
             numbers.add(found.number)
     assert len(numbers) > 1
@@ -321,7 +265,6 @@ def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing(
     [
         (10, {"noise": 0.1}, "learned"),
         (10, {"flips": 0.1}, "noisy"),
-        pytest.param(40, {"noise": 0.3}, "noisy unexplained", marks=pytest.mark.slow),
         pytest.param(150, {"noise": 1.0}, "noisy unexplained", marks=pytest.mark.slow),
     ],
 )
@@ -344,46 +287,39 @@ def test_coefficients_see_through_some_wrong_labels_and_claim_no_others():
     asked = learn(ONE_HOT, 60, COEFFICIENTS, wrong={"flips": 0.2}, ridge=0)
     assert (noise.outcome.name, asked.outcome.name) == ("penalised", "penalised")
     assert learn(ONE_HOT, 3, COEFFICIENTS).outcome.name == "unchecked"
+    alike = [learn(P.associative_memory(1, 1), n_traces, COEFFICIENTS) for n_traces in (19, 20)]
+    assert [found.outcome.name for found in alike] == ["unchecked", "fitted"]
 
 
-@pytest.mark.parametrize(
-    ("program", "n_traces"), [(MEMORY, 12), pytest.param(ONE_HOT, 30, marks=pytest.mark.slow)]
-)
-def test_shuffled_labels_are_never_claimed(program, n_traces):
-    rng = np.random.default_rng(n_traces)
-    traces = P.traces(program, n_traces, random_state=0)
-    pool = rng.permutation(np.concatenate([trace.completion for trace in traces]))
-    ends = np.cumsum([trace.n_rows for trace in traces])[:-1]
-    pairs = zip(traces, np.split(pool, ends), strict=True)
-    shuffled = [replace(trace, labels=some) for trace, some in pairs]
-    for method in METHODS:
-        found = P.learn(program.schema, shuffled, method)
-        assert not found.succeeded
-        assert found.outcome.name in {"unexplained", "unchecked", "penalised"}
+@pytest.mark.parametrize("method", METHODS)
+def test_shuffled_labels_are_never_claimed(method):
+    traces = P.traces(MEMORY, 12, random_state=0)
+    pool = np.random.default_rng(12).permutation([trace.completion for trace in traces])
+    shuffled = [replace(trace, labels=some) for trace, some in zip(traces, pool, strict=True)]
+    assert not P.learn(MEMORY.schema, shuffled, method).succeeded
 
 
 def test_what_was_learned_goes_on_after_saving(tmp_path):
     mixed = [*P.traces(MEMORY, 8), *P.traces(P.associative_memory(4, 2), 6, random_state=1)]
     repaired = learn(ONE_HOT, 300, COEFFICIENTS, wrong={"flips": 0.03})
-    for program, first in ((MEMORY, P.learn(MEMORY.schema, mixed)), (ONE_HOT, repaired)):
+    for program, first in ((ONE_HOT, repaired), (MEMORY, P.learn(MEMORY.schema, mixed))):
         pa.save(first, tmp_path / "p")
         second, fresh = pa.load(tmp_path / "p"), P.traces(program, 60, random_state=9)
-        assert (second.outcome.name, second.n_rows) == (first.outcome.name, first.n_rows)
-        for abstain in (True, False):
-            assert runs(second, 10, abstain=abstain) == runs(first, 10, abstain=abstain)
+        assert runs(second, 10, abstain=True) == runs(first, 10, abstain=True)
         assert second.certificate == first.certificate
         assert second.certify(fresh=fresh) == first.certify(fresh=fresh)
-        if program is MEMORY:
-            assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
+    assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
 
 
 # ---------------------------------------------------------------- what is refused
 
 
+COUNTS = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))
+
+
 def large_counts(most):
-    schema = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))
-    rows = schema.encode([schema.token(amount={0: most}), schema.token(amount={0: 1})])
-    return P.Trace(schema, rows[:1], rows[1:])
+    rows = COUNTS.encode([COUNTS.token(amount={0: most}), COUNTS.token(amount={0: 1})])
+    return P.Trace(COUNTS, rows[:1], rows[1:])
 
 
 def spoilt(name, change):
@@ -397,16 +333,15 @@ REFUSED = [
     ({"traces": []}, "trace"), ({"traces": [3]}, r"traces\[0\]"),
     ({"traces": P.traces(LIBRARY["registers"][0], 2)}, "flag"),
     *(({"traces": spoilt(name, change)}, rf"traces\[1\].{name}") for name, change in (
-        ("labels", lambda labels: labels * np.nan), ("labels", lambda labels: labels * 1e200),
-        ("labels", lambda labels: labels[:, 1:]), ("labels", lambda labels: labels[1:]),
+        ("labels", lambda labels: labels * np.nan), ("labels", lambda labels: labels[1:]),
         ("completion", lambda tokens: tokens[:0]), ("prompt", lambda tokens: tokens[:0]),
         ("prompt", lambda tokens: tokens[:, 1:]), ("prompt", lambda tokens: tokens * 0.5))),
     *((each, next(iter(each))) for each in (
         {"method": "untied"}, {"ridge": "auto"}, {"max_terms": 0}, {"n_folds": 1}, {"step": 0})),
     *(({"method": COEFFICIENTS} | each, next(iter(each))) for each in (
-        {"max_terms": 3}, {"step": 0.5}, {"ridge": -1}, {"ridge": "none"},
+        {"max_terms": 3}, {"step": 0.5}, {"ridge": -1},
         {"traces": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 2)})),
-    ({"schema": large_counts(1).schema, "traces": [large_counts(2**18)]}, "traces"),
+    ({"schema": COUNTS, "traces": [large_counts(2**18)]}, "traces"),
 ]  # fmt: skip
 
 
@@ -415,38 +350,31 @@ def test_wrong_traces_and_options_are_refused_by_their_names():
         arguments = {"schema": ONE_HOT.schema, "traces": P.traces(ONE_HOT, 3)} | given
         with pytest.raises(PolyattnError, match=word):
             P.learn(**arguments)
-    P.learn(large_counts(1).schema, [large_counts(2**17)])
+    P.learn(COUNTS, [large_counts(2**17)])
 
 
 # ---------------------------------------------------------------- certificates
 
 
-def ranks_without(traces):
-    """The rank of all rows, and of those of all traces but one."""
-    others = [[t for j, t in enumerate(traces) if j != i] for i in range(len(traces))]
-    return [oracle.exact_rank(prefixes(some)[0], {}) for some in (traces, *others)]
+def rank_of(traces, *rows):
+    """The rank of the features of all rows of traces, and of others."""
+    return oracle.exact_rank([*prefixes(traces), *rows], {})
 
 
-def first_outside(training, traces):
-    """The first row that is not in the span of training rows, as (trace, row)."""
-    X = prefixes(training)[0]
-    rank = oracle.exact_rank(X, {})
-    for number, trace in enumerate(traces):
-        for row, x in enumerate(prefixes([trace])[0]):
-            if oracle.exact_rank([*X, x], {}) > rank:
-                return number, row
-    return None
+def leaves(certificate, training, domain):
+    """Whether the row that a certificate names, and whether one before it, leaves the span."""
+    trace, row, rank = certificate.leaving.trace, certificate.leaving.row, rank_of(training)
+    X = prefixes(domain[:trace]) + prefixes([domain[trace]])[: row + 1]
+    return rank_of(training, X[-1]) > rank, rank_of(training, *X[:-1]) > rank
 
 
 def test_training_alone_bounds_what_leaves_its_span():
     found = learn(MEMORY, 25, COEFFICIENTS)
-    rank, *without = ranks_without(found.traces)
-    certificate = found.certificate
-    assert (certificate.verdict, certificate.method, certificate.proved) == (
-        "undecided", "training", False,
-    )  # fmt: skip
-    assert (certificate.rank, certificate.n_traces) == (rank, 25)
-    assert certificate.n_innovative == sum(each < rank for each in without) > 0
+    certificate, traces, rank = found.certificate, found.traces, rank_of(found.traces)
+    assert certificate.verdict == "undecided"
+    assert (certificate.rank, certificate.n_traces, certificate.proved) == (rank, 25, False)
+    alone = [rank_of([*traces[:i], *traces[i + 1 :]]) < rank for i in range(25)]
+    assert certificate.n_innovative == sum(alone) > 0
     assert certificate.outside_mass == pytest.approx(rank / 25)
     many = learned("one_hot", COEFFICIENTS).certificate  # of several rows each
     assert many.outside_mass == pytest.approx(many.rank / 600)
@@ -465,42 +393,35 @@ def test_enough_fresh_traces_inside_bound_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "n_traces", "seed", "n_histories"),
-    [
-        ((2, 2, 2), 60, 0, 64),
-        pytest.param((2, 3, 3), 200, 0, 1728, marks=pytest.mark.slow),
-        pytest.param((3, 2, 3), 300, 1, 5832, marks=pytest.mark.slow),
-    ],
+    ("sizes", "n_traces", "n_histories"),
+    [((2, 2, 2), 60, 64), pytest.param((2, 3, 3), 200, 1728, marks=pytest.mark.slow)],
 )
-def test_every_automaton_on_every_word_is_a_theorem(sizes, n_traces, seed, n_histories):
+def test_every_automaton_on_every_word_is_a_theorem(sizes, n_traces, n_histories):
     program, lengths = P.universal_dfa(*sizes, style="one_hot"), (sizes[2], sizes[2])
-    traces = P.traces(program, n_traces, random_state=seed, lengths=lengths)
-    found = P.learn(program.schema, traces, COEFFICIENTS)
+    found = P.learn(program.schema, P.traces(program, n_traces, lengths=lengths), COEFFICIENTS)
     domain = list(P.all_traces(program, lengths=lengths))
     proof, plain = found.certify(domain=domain, exact=True), found.certify(domain=domain)
     assert (proof.verdict, proof.proved, proof.arithmetic) == ("saturated", True, "integers")
     assert (plain.verdict, plain.proved, plain.rank) == ("saturated", False, proof.rank)
     assert proof.n_checked_traces == plain.n_checked_traces == len(domain) == n_histories
     assert proof.n_checked_rows == n_histories * (2 * sizes[2] + 1)
-    if sizes == (2, 2, 2):
-        assert proof.rank == oracle.exact_rank(prefixes(domain)[0], {})
     for trace in domain[:: len(domain) // 60]:
         assert found.run(*trace.source, abstain=True) == truth(trace.source, {})
 
 
 def test_without_a_trace_that_is_needed_nothing_is_saturated():
-    domain = list(P.all_traces(MEMORY))
-    one_key = [t for t in learned("memory", COEFFICIENTS).traces if t.source[1] != 1]
+    domain, whole = list(P.all_traces(MEMORY)), learned("memory", COEFFICIENTS)
+    one_key = [trace for trace in whole.traces if trace.source[1] != 1]
     unseen = P.learn(MEMORY.schema, one_key, COEFFICIENTS)  # a feature that training never had
     for found in (learn(MEMORY, 12, COEFFICIENTS), learn(MEMORY, 40, COEFFICIENTS), unseen):
-        expected = first_outside(found.traces, domain)
         for exact in (True, False):
             certificate = found.certify(domain=domain, exact=exact)
             assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
-            where = certificate.leaving
-            assert exact or (where.trace, where.row) == expected
-    whole = learned("memory", COEFFICIENTS).certify(domain=iter(domain), exact=True)
-    assert (whole.verdict, whole.rank) == ("saturated", oracle.exact_rank(prefixes(domain)[0], {}))
+            outside, later = leaves(certificate, found.traces, domain)
+            assert outside
+            assert exact or not later
+    proof = whole.certify(domain=iter(domain), exact=True)
+    assert (proof.verdict, proof.rank) == ("saturated", rank_of(domain))
     rules = learned("memory").certify(domain=domain)
     assert (rules.verdict, rules.proved) == ("saturated", False)
 
@@ -508,28 +429,23 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
 def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
     program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
     domain = list(P.all_traces(program, lengths=lengths))
-    whole = oracle.exact_rank(prefixes(domain)[0], {})
-    for n_traces in (20, 30, 40):
+    for n_traces in (20, 40):
         traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
         proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
-        X = prefixes(traces)[0]
-        assert (proof.rank, proof.proved) == (oracle.exact_rank(X, {}), True)
-        assert proof.verdict == ("saturated" if proof.rank == whole else "not_saturated")
-        if proof.rank < whole:
-            x = prefixes([domain[proof.leaving.trace]])[0][proof.leaving.row]
-            assert oracle.exact_rank([*X, x], {}) == proof.rank + 1
+        assert (proof.rank, proof.proved) == (rank_of(traces), True)
+        assert (proof.verdict == "saturated") == (proof.rank == rank_of(domain))
+        assert proof.verdict == "saturated" or leaves(proof, traces, domain)[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_certify_refuses_misuse(method):
     found, some = learned("one_hot", method), P.traces(ONE_HOT, 3, random_state=5)
-    cases = [
+    for given, word in (
         ({}, "fresh"), ({"fresh": some, "domain": some}, "fresh"), ({"fresh": []}, "trace"),
         ({"fresh": some, "delta": 0}, "delta"), ({"fresh": some, "delta": 1.0}, "delta"),
         ({"domain": P.traces(P.universal_dfa(3, 2, 3, style="one_hot"), 3)}, r"domain\[0\]"),
         ({"fresh": [replace(some[0], completion=some[0].completion[:0])]}, "completion"),
         ({"domain": [], "exact": True}, "coefficients" if method == RULES else "domain"),
-    ]  # fmt: skip
-    for given, word in cases:
+    ):  # fmt: skip
         with pytest.raises(PolyattnError, match=word):
             found.certify(**given)

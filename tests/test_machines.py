@@ -35,42 +35,38 @@ def test_machines_run_by_their_own_rules(seed):
     assert Ring.of(run) == Ring.run(machine, tape, C + 1, **options, state=Q - 1)
 
 
-def compared_on_the_endless_tape(sizes, n_machines, max_steps, seed):
-    """Steps compared with automata-lib: up to the first that an endless tape would not do."""
-    compiled, rng = P.compile(P.universal_turing_machine(*sizes)), np.random.default_rng(seed)
+@pytest.mark.parametrize(
+    ("sizes", "n_machines", "max_steps", "least"),
+    [
+        ((2, 2, 40), 60, 60, 600),
+        ((4, 3, 64), 60, 60, 600),
+        pytest.param((6, 4, 96), 500, 200, 15_000, marks=pytest.mark.slow),
+    ],
+)
+def test_layers_do_what_automata_lib_does_on_an_endless_tape(sizes, n_machines, max_steps, least):
+    """Up to the first step that an endless tape would not do."""
+    (Q, A, C), rng, n_compared = sizes, np.random.default_rng(0), 0
+    compiled = P.compile(P.universal_turing_machine(Q, A, C))
     tasks = [
-        (random_turing(rng, *sizes[:2]), rng.integers(sizes[1], size=rng.integers(1, 9)).tolist())
+        (random_turing(rng, Q, A), rng.integers(A, size=rng.integers(1, 9)).tolist())
         for _ in range(n_machines)
     ]
-    n_compared = 0
-    for (machine, tape), run in zip(
-        tasks, compiled.run_batch(tasks, max_steps=max_steps), strict=True
-    ):
+    runs = compiled.run_batch(tasks, max_steps=max_steps)
+    for (machine, tape), run in zip(tasks, runs, strict=True):
         steps = run.steps if run.wrapped_at is None else run.wrapped_at - 1
         found = configurations(machine, tape, steps)
         assert len(found) == steps + 1
-        for step, other in zip(run.history[:steps], found, strict=False):
-            assert (other.state, other.tape.read_symbol()) == (str(step.state), str(step.read))
+        seen = [(other.state, other.tape.read_symbol()) for other in found[:steps]]
+        assert seen == [(str(step.state), str(step.read)) for step in run.history[:steps]]
         if run.wrapped_at is None:
             last = found[-1]
             assert last.state == ("halt" if run.state == HALT else str(run.state))
             origin = run.position - last.tape.current_position
-            around = [run.tape[(origin + i) % sizes[2]] for i in range(len(last.tape))]
+            around = [run.tape[(origin + i) % C] for i in range(len(last.tape))]
             assert around == [int(x) for x in last.tape]
             assert sum(map(bool, run.tape)) == sum(map(bool, around))
         n_compared += steps
-    return n_compared
-
-
-@pytest.mark.parametrize("sizes", [(2, 2, 40), (4, 3, 64)])
-def test_layers_do_what_automata_lib_does_on_an_endless_tape(sizes):
-    assert compared_on_the_endless_tape(sizes, n_machines=60, max_steps=60, seed=0) > 600
-
-
-@pytest.mark.slow
-def test_many_steps_without_a_disagreement():
-    for sizes in [(2, 2, 48), (6, 4, 96)]:
-        assert compared_on_the_endless_tape(sizes, n_machines=500, max_steps=200, seed=1) > 15_000
+    assert n_compared > least
 
 
 # ---------------------------------------------------------------- machines that are ready
@@ -94,18 +90,10 @@ def test_turing_machines_that_are_ready_compute_what_they_say():
     for left, right in [*product((1, 2, 5), (0, 1, 4)), (11, 9)]:
         run = turing.run(M.unary_addition(), [1] * left + [0] + [1] * right, overflow="error")
         assert run.tape == [1] * (left + right) + [0] * (24 - left - right)
-    for length in range(8):
-        words = [*product((1, 2), repeat=length)]
-        tasks = [(M.palindrome(), [0, *word]) for word in words]
-        runs = turing.run_batch(tasks, position=1, overflow="error")
-        for word, run in zip(words, runs, strict=True):
-            assert sorted(run.tape) == [0] * 23 + [int(word == word[::-1])]
 
 
 def test_automata_that_are_ready_compute_what_they_say():
-    compiled = P.compile(P.universal_dfa(2, 2, 6))
     for word in (word for length in range(7) for word in product((0, 1), repeat=length)):
-        assert compiled.run(M.parity(), word) == [sum(word[: i + 1]) % 2 for i in range(len(word))]
         assert M.parity().accepts(word) == (sum(word) % 2 == 0)
     for divisor, base in product((1, 2, 3, 7, 9), (2, 3, 10)):
         dfa = M.divisibility(divisor, base)
@@ -143,8 +131,8 @@ def test_the_short_form_is_read_and_missing_rules_can_halt():
     assert machine.run([0, 0, 0]).history[-1] == (1, 1, 0, 0, 0, HALT)
 
 
-def one_rule(pair, rule, missing="error"):
-    return lambda: P.TuringMachine({pair: rule}, 1, 1, missing=missing)
+def one_rule(pair, rule):
+    return lambda: P.TuringMachine({pair: rule}, 1, 1)
 
 
 REFUSED = [
@@ -157,17 +145,15 @@ REFUSED = [
     (one_rule((0, 0), (0, 1, 2)), "writes 1.*moves 2"),
     (one_rule((1, 0), (0, 0, 0)), "state 1"),
     (one_rule((0, 1), (0, 0, 0)), "letter 1"),
-    *((one_rule(pair, rule), "rule") for pair, rule in [
-        ((0, 0), (0, 0)), ((0, 0), (0.9, 0.5, 1)), ((0.5, 0), (0, 0, 1))]),
+    *((one_rule((0, 0), rule), "rule") for rule in ((0, 0), (0.9, 0.5, 1))),
     *((lambda t=t: P.TuringMachine.parse(t), "text|rule|triples") for t in (
-        "1RB", "1RA_1RA1RA", "", "0XA", "²RB")),
+        "1RB", "1RA_1RA1RA", "0XA", "²RB")),
     (lambda: BEAVER.run([0], position=1), "position"),
     (lambda: BEAVER.run([0], state=2), "state"),
     (lambda: BEAVER.run([]), "tape"),
     (lambda: PARITY.run([2]), r"word\[0\]"),
     *((lambda n=n: M.busy_beaver(n), "2 to 5") for n in (1, 6)),
-    *((lambda d=d, b=b: M.divisibility(d, b), "divisor|base") for d, b in (
-        (0, 2), (2, 1))),
+    (lambda: M.divisibility(0, 2), "divisor"), (lambda: M.divisibility(2, 1), "base"),
 ]  # fmt: skip
 
 
@@ -192,6 +178,7 @@ def load(tmp_path):
     return call
 
 
+PLAIN = M.NamedMachine.plain(BEAVER)
 EVEN_ODD = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
 RULES = {"A": {"0": "1RB", "1": "1LB"}, "B": {"0": "1LA", "1": "1RH"}}
 BRIEF = {"A": {"0": {"next": "B", "write": 1, "move": "R"}, "1": {"next": "B", "move": "L"}},
@@ -248,16 +235,16 @@ def test_start_blank_verdicts_and_names_are_those_of_the_file(load):
     """, ".yml")  # fmt: skip
     assert (named.states, named.letters) == (("right", "back"), ("_", "0", "1"))
     assert (named.input, named.position, named.max_steps) == ((1, 2, 2, 1), "last", 50)
+    assert (named.start(named.input), named.start([]), PLAIN.start([1, 0])) == (3, 0, 0)
     run = named.machine.run([*named.input, 0])
     last = run.history[-1]
     assert named.halts[last.state, last.read] == "yes"
     assert named.written(run.tape) == "0110_"
-    content = {
+    named = load({
         "accepting": "yes", "rejecting": ["no", "never"], "letters": ["_", "a"],
         "rules": {"look": {"_": "---", "a": ["second", "a", "R"]},
                   "second": {"_": "yes", "a": {"next": "never", "move": "R"}}},
-    }  # fmt: skip
-    named = load(content)
+    })  # fmt: skip
     ends = [named.machine.rules[pair] for pair in ((0, 0), (1, 0), (1, 1))]
     assert ends == [(HALT, 0, 0), (M.ACCEPT, 0, 0), (M.REJECT, 1, 1)]
     assert named.halts == {(0, 0): "H", (1, 0): "yes", (1, 1): "never"}
@@ -278,7 +265,7 @@ def test_words_are_read_by_the_names_of_letters(load):
         if " " not in letters:
             assert named.read(named.written(numbers)) == numbers
     parity = load({"transitions": EVEN_ODD})
-    for wrong in ("02", ["0", None], ["0", True], ["0", 1.0]):
+    for wrong in ("02", ["0", None], ["0", True]):
         with pytest.raises(InvalidInput, match=r"place 1.*'0', '1'"):
             parity.read(wrong)
 
@@ -295,32 +282,22 @@ def table(**keys):
 BAD_JSON = [
     ("", "empty"), ("{", "line 1, column 2"), ("3", "3"), ("[" * 100_000, "nested"),
     ('{"max_steps": NaN}', "NaN"), ('{"transitions": {"a": {"0": "a"}, "a": {"0": "a"}}}', "'a'"),
-    (table(rules=RULES), "transitions rules"), ({"kind": "pda", "transitions": EVEN_ODD}, "'pda'"),
-    (table(kind="turing"), "'transitions'"), (table(startt="a"), "'start'"),
-    (table(tape="a"), "'tape'"), ([[]], "letters"), ([[0, 1], [0]], "1 2"),
-    ([[0, 2], [0, 1]], "'0' '1' '2'"), ([[0, True], [0, 1]], "true"), ([0, 1], "row"),
-    ({"transitions": {"a": {"0": "a"}, "b": {"1": "a"}}}, "'a' '1' 'b'"),
+    (table(rules=RULES), "transitions rules"), (table(kind="turing"), "'transitions'"),
+    (table(startt="a"), "'start'"), ([[0, 1], [0]], "1 2"), ([[0, 2], [0, 1]], "'0' '1' '2'"),
     ({"transitions": {"a": {"0": "c"}}}, "'a' '0' 'c'"), (table(letters=["0"]), "'a' '1'"),
-    (table(states=["a", "b", "c"]), "'c' '0'"), (table(states=["a", "b", "b"]), "'b' twice"),
-    (table(states=["a", "b\n"]), "printable"), (table(start="c"), "start 'c'"),
+    (table(states=["a", "b", "b"]), "'b' twice"), (table(states=["a", "b\n"]), "printable"),
     (table(accepting=["a", "c"]), "accepting 'c'"), (table(word="012"), "'2' 2"),
     ({"transitions": [[0]], "states": 1000, "letters": 1000}, "too many"),
-    ('"1RB1LB_1LA"', "row 1"), (rule("1RQ"), "'A' '0' '1RQ'"), (rule("1XA"), "'1XA'"),
-    (rule("2RA"), "'0', '1'"), (rule(["A", "1"]), "next, write, move"),
-    (rule(["A", "1", "up"]), "'up'"), (rule({"write": 1, "goto": "A"}), "'goto'"),
+    ('"1RB1LB_1LA"', "row 1"), (rule("1RQ"), "'A' '0' '1RQ'"), (rule("2RA"), "'0', '1'"),
+    (rule(["A", "1"]), "next, write, move"), (rule({"write": 1, "goto": "A"}), "'goto'"),
     (rule("1RH", start="H"), "'H'"), (rule("1RH", blank="_"), "'A' '_'"),
-    (rule("1RH", missing="stop"), "'error', 'halt'"), (rule("1RH", tape="0a"), "'a' place 1"),
     (rule("1RH", position="middle"), "first last"), (rule("1RH", max_steps=-1), "max_steps"),
-    ({"rules": RULES, "halt": "B"}, "'B'"), ({"rules": RULES | {"C": None}}, "'C'"),
-    ({"rules": {"A": {"0": "1RH"}, "B": {"1": "1RH"}}}, "'A' '1' halt"),
-    (rule("0Ryes", accepting="yes", rejecting="yes"), "yes"),
-    (rule("0Ryes", accepting="yes", halt="yes"), "yes"), (rule("1RH", accepting="A"), "halt"),
+    ({"rules": RULES, "halt": "B"}, "'B'"), (rule("0Ryes", accepting="yes", halt="yes"), "yes"),
 ]  # fmt: skip
 BAD_YAML = [
     ("a: [1", "line 1"), ("transitions:\n  a: {0: a}\n  a: {0: a}\n", "line 3 'a'"),
-    ("transitions: {a: {0: a, '0': a}}", "'0'"), ("a: \x01", "control"),
-    ("transitions: !!python/object:os.system {}", "tags"), ("&a [*a]", "line 1 alias"),
-    ("[" * 70 + "]" * 70, "nested"), ("{max_steps: .nan, rules: 0RH}", "max_steps"),
+    ("a: \x01", "control"), ("transitions: !!python/object:os.system {}", "tags"),
+    ("&a [*a]", "line 1 alias"), ("[" * 70 + "]" * 70, "nested"),
 ]  # fmt: skip
 
 
@@ -343,7 +320,6 @@ def test_files_that_are_no_machine_files(tmp_path, monkeypatch):
         with pytest.raises(FileFormatError, match=words):
             M.load_machine(path)
     path.write_bytes(b"\xef\xbb\xbf[[0]]")  # some editors begin a file like this
-    assert M.load_machine(path).machine == P.DFA([[0]])
     for call in (M.load_machine, lambda name: M.save_machine(PARITY, name)):
         with pytest.raises(FileFormatError, match=r"\.json, \.yaml, \.yml"):
             call(tmp_path / "machine.txt")
@@ -352,7 +328,7 @@ def test_files_that_are_no_machine_files(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert M.load_machine(path).machine == P.DFA([[0]])
-    (tmp_path / "machine.yaml").write_text("[[0]]")
+    path.rename(tmp_path / "machine.yaml")
     with pytest.raises(MissingExtra, match="yaml"):
         M.load_machine(tmp_path / "machine.yaml")
 
@@ -365,28 +341,29 @@ NAMES = st.text(
 )  # fmt: skip
 
 
+def some_names(least, most):
+    return st.lists(NAMES, min_size=least, max_size=most, unique=True)
+
+
 @st.composite
 def machines(draw):
-    n_states, n_letters = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    n_names = n_states + 3
-    names = draw(st.lists(NAMES, min_size=n_names, max_size=n_names, unique=True))
-    letters = tuple(draw(st.lists(NAMES, min_size=n_letters, max_size=n_letters, unique=True)))
-    word = st.lists(st.integers(0, n_letters - 1), max_size=5).map(tuple)
+    """Named automata and Turing machines; their ends are called other than their states."""
+    letters, (*states, halt, yes, no) = draw(some_names(1, 4)), draw(some_names(4, 7))
+    sizes, rng = (len(states), len(letters)), np.random.default_rng(draw(st.integers(0, 999)))
+    word = st.lists(st.integers(0, len(letters) - 1), max_size=5).map(tuple)
     rest = {"name": draw(st.sampled_from(["", "some"])), "input": draw(st.none() | word)}
-    states, rng = tuple(names[:n_states]), np.random.default_rng(draw(st.integers(0, 999)))
     if draw(st.booleans()):
-        dfa = random_dfa(rng, n_states, n_letters)
-        accepting = draw(st.sets(st.integers(0, n_states - 1)))
+        accepting = draw(st.sets(st.integers(0, len(states) - 1)))
+        dfa = P.DFA(random_dfa(rng, *sizes).transitions, accepting)
         decides = draw(st.booleans()) or bool(accepting)
-        dfa = P.DFA(dfa.transitions, accepting)
-        return M.NamedMachine(dfa, states, letters, decides=decides, **rest)
-    rules = dict(random_turing(rng, n_states, n_letters, halting=0.3).rules)
-    for pair, one in rules.items():
-        rules[pair] = (int(rng.choice([-1, -2, -3])) if one[0] == HALT else one[0], *one[1:])
-    ends = dict(zip((-1, -2, -3), names[n_states:], strict=True))
-    halts = {pair: ends[one[0]] for pair, one in rules.items() if one[0] < 0}
+        return M.NamedMachine(dfa, tuple(states), tuple(letters), decides=decides, **rest)
+    rules = dict(random_turing(rng, *sizes, halting=0.3).rules)
+    for pair, (after, *change) in rules.items():
+        rules[pair] = (int(rng.choice([-1, -2, -3])) if after == HALT else after, *change)
+    ends = {-1: halt, -2: yes, -3: no}
     return M.NamedMachine(
-        P.TuringMachine(rules, n_states, n_letters), states, letters, halts=halts,
+        P.TuringMachine(rules, *sizes), tuple(states), tuple(letters),
+        halts={pair: ends[after] for pair, (after, *_) in rules.items() if after < 0},
         position=draw(st.integers(-3, 3) | st.sampled_from(["first", "last"])),
         max_steps=draw(st.none() | st.integers(0, 99)), **rest,
     )  # fmt: skip

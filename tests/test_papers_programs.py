@@ -1,5 +1,6 @@
 """What papers build of programs: lookups, a machine that rewrites its tape, deciders, few bits."""
 
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -19,35 +20,25 @@ P, M = pa.programs, pa.programs.machines
 # with o.key = ask[last.source].
 
 SIZE, N_OBJECTS, N_NEW = 5, 4, 6
-LONGEST = N_OBJECTS + N_NEW
-ATTRIBUTES = ("pos", "key", "val", "state", "out")
-WAYS = (
-    ("state", "state", "key", "val"),
-    ("pos", "out", "pos", "state"),
-    ("out", "val", "key", "val"),
-)
-OBJECTS = P.Schema(tuple(
-    P.Attribute(n, (P.line("pos", LONGEST) if n == "pos" else P.symbols("symbol", SIZE),))
-    for n in ATTRIBUTES
-))  # fmt: skip
+PLACES = N_OBJECTS + N_NEW
+POSITION, SYMBOL = P.line("pos", PLACES), P.symbols("symbol", SIZE)
+NAMES = ("pos", "key", "val", "state", "out")
+OBJECTS = P.Schema(tuple(P.Attribute(n, (POSITION if n == "pos" else SYMBOL,)) for n in NAMES))
 
 
 def random_lookups(rng):
-    def numbers(name):
-        return LONGEST if name == "pos" else SIZE
-
-    return [(*way, rng.integers(numbers(way[2]), size=numbers(way[0])).tolist(),
-             rng.integers(SIZE, size=SIZE).tolist()) for way in WAYS]  # fmt: skip
+    ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
+    return [
+        ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
+        ("pos", "out", "pos", "state", places, ask[:SIZE]),
+        ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
+    ]
 
 
 def random_objects(rng):
-    keys = rng.permutation(SIZE)[:N_OBJECTS].tolist()
-    others = [dict(zip(("val", "state", "out"), rng.integers(SIZE, size=3).tolist(), strict=True))
-              for _ in keys]  # fmt: skip
-    return [
-        {"pos": at, "key": key} | rest
-        for at, (key, rest) in enumerate(zip(keys, others, strict=True))
-    ]
+    rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
+    rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
+    return [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
 
 
 def algorithm_3(lookups, objects, n_new):
@@ -79,13 +70,12 @@ def test_a_program_of_algorithm_3_is_a_layer_and_a_program_of_ours():
         rng = np.random.default_rng(seed)
         lookups, objects = random_lookups(rng), random_objects(rng)
         expected = [OBJECTS.token(**each) for each in algorithm_3(lookups, objects, N_NEW)]
-        rows, given = OBJECTS.encode(expected), expected[:N_OBJECTS]
-        compiled, Z = compiled_lookups(lookups), OBJECTS.encode(given).astype(float)
+        rows, compiled = OBJECTS.encode(expected), compiled_lookups(lookups)
+        Z = rows[:N_OBJECTS].astype(float)
         for _ in range(N_NEW):  # exact at every step, before any rounding
             Z = np.vstack([Z, compiled.layer(Z)])
         np.testing.assert_array_equal(Z, rows)
-        found = compiled.decode(given, N_NEW)
-        np.testing.assert_array_equal(OBJECTS.encode(found.tokens), rows[N_OBJECTS:])
+        assert compiled.decode(expected[:N_OBJECTS], N_NEW).tokens == expected[N_OBJECTS:]
     # Line 9: several objects with the same key give the sum of their values.
     same = list(range(SIZE))
     objects = [{"pos": 0, "key": 2, "val": 1}, {"pos": 1, "key": 2, "val": 3, "state": 2}]
@@ -121,10 +111,9 @@ LANGUAGES = {
 def test_every_short_word_is_decided_as_automata_lib_and_the_language_say(name):
     machine, member = LANGUAGES[name]
     program = P.universal_turing_machine(machine.n_states, machine.n_letters, 12)
-    compiled, other, answers = P.compile(program), endless(machine), set()
+    compiled, other = P.compile(program), endless(machine)
     for word in (word for n in range(6) for word in product((1, 2), repeat=n)):
         found = P.decide(compiled, machine, word, lambda n: 2 * (n + 2) ** 2)
-        answers.add(found.answer)
         assert found.answer == ("accepted" if member(word) else "rejected")
         # The library accepts in "yes" and halts without a verdict in "halt", which is not reached.
         assert member(word) == other.accepts_input("".join(map(str, word)))
@@ -135,26 +124,20 @@ def test_every_short_word_is_decided_as_automata_lib_and_the_language_say(name):
         # One step less is no answer.
         short = P.decide(compiled, machine, word, found.run.steps - 1)
         assert (short.answer, short.outcome.ok) == ("undecided", False)
-    assert answers == {"accepted", "rejected"}
 
 
-def test_a_bound_halting_alone_or_a_short_ring_are_no_answer():
+def test_a_bound_that_is_too_small_and_halting_alone_are_no_answer():
+    """Neither is a verdict on a ring that was too short: ``tests/test_regressions.py``."""
     forever = P.TuringMachine({(0, 0): (0, 0, 0), (0, 1): (M.ACCEPT, 1, 0)}, 1, 2)
     compiled = P.compile(P.universal_turing_machine(2, 2, 16))
     assert P.decide(compiled, forever, [1], 5).answer == "accepted"
     assert P.decide(compiled, forever, [0], 200).answer == "undecided"
     halted = P.decide(compiled, M.busy_beaver(2), [], 100, position=8)
     assert (halted.run.verdict, halted.answer) == ("halted", "undecided")
-    # Looks left of the word, where an endless tape is blank and a full ring is not.
-    rules = {(0, x): (1, x, -1) for x in range(2)}
-    looks = P.TuringMachine(rules | {(1, 0): (M.ACCEPT, 0, 0), (1, 1): (M.REJECT, 1, 0)}, 2, 2)
-    for n_cells, n_letters in ((2, 1), (2, 2), (4, 3), (3, 3)):
-        ring = P.compile(P.universal_turing_machine(2, 2, n_cells))
-        found = P.decide(ring, looks, [1] * n_letters, 10)
-        room = n_letters < n_cells
-        assert found.answer == ("accepted" if room else "undecided")
-        assert room or found.run.verdict == "rejected"
-        assert ("n_cells" in str(found)) == (not room)
+    # On the last cell that a machine moves to it reads nothing, so that the ring may be full.
+    leaves = P.TuringMachine({(0, x): (M.ACCEPT, x, -1) for x in range(2)}, 1, 2)
+    full = P.compile(P.universal_turing_machine(1, 2, 2))
+    assert P.decide(full, leaves, [1, 1], 10).answer == "accepted"
 
 
 # ---------------------------------------------------------------- the tape written anew
@@ -167,15 +150,14 @@ def drawn(rng, Q, A, N, S):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 3, 2), (3, 2, 4, 4), (2, 3, 3, 4)])
-def test_runs_are_those_of_a_ring_the_rules_and_our_own_machine(sizes):
+def test_runs_are_those_of_a_ring_and_of_the_rules(sizes):
     Q, A, N, S = sizes
     program, rng = P.tape_rewriting_turing_machine(*sizes), np.random.default_rng(1)
-    compiled, ours = P.compile(program), P.compile(P.universal_turing_machine(Q, A, N))
+    compiled = P.compile(program)
     for number in range(8):
         machine, tape, options = drawn(rng, *sizes)
         run = compiled.run(machine, tape, **options)
         assert Ring.of(run) == Ring.run(machine, tape, N, **options)
-        assert run == ours.run(machine, tape, **options)
         if number < 2:
             assert run == program.interpret(machine, tape, **options)
             assert compiled.run_batch([(machine, tape)], **options) == [run]
@@ -200,11 +182,6 @@ def test_the_tape_is_written_anew_token_by_token():
         "place(2, 0) letter(1) state(REJECT)", "place(2, 1) letter(0)", "place(2, 2) letter(0)",
     ]  # fmt: skip
     assert not trace.cut
-    # Before any rounding, from the layer alone.
-    layer = compiled.layer
-    causal = pa.LinearAttention(layer.attn, layer.value, mode="causal")
-    outputs = causal(trace.tokens.astype(float))[len(trace.prompt) - 1 : -1]
-    np.testing.assert_array_equal(outputs, trace.completion)
 
 
 def test_on_n_plus_phi_cells_it_is_an_endless_tape_and_decides_words():
@@ -239,11 +216,9 @@ def share_right(compiled, sizes, bits, n_machines=8):
     for _ in range(n_machines):
         machine, tape, options = drawn(rng, *sizes)
         options["max_steps"] = sizes[3]
-        try:
-            expected = machine.run([*tape, *[0] * (sizes[2] - len(tape))], **options)
-            right += narrow.run(machine, tape, **options) == expected
-        except PolyattnError:
-            continue  # tokens that are no run
+        with suppress(PolyattnError):  # tokens that are no run
+            run = narrow.run(machine, tape, **options)
+            right += Ring.of(run) == Ring.run(machine, tape, sizes[2], **options)
     return right / n_machines
 
 
@@ -251,22 +226,21 @@ def test_the_paper_needs_two_bits_and_ours_three():
     papers = P.compile(P.tape_rewriting_turing_machine(2, 2, 3, 3))
     assert P.quantise(papers, 2).weights == (-1, 1)
     assert [share_right(papers, (2, 2, 3, 3), bits) for bits in (1, 2)] == [0.0, 1.0]
-    sizes = (3, 3, 6, 20)
-    ours = P.compile(P.universal_turing_machine(*sizes[:3]))
-    shares = [share_right(ours, sizes, bits, 15) for bits in (1, 2, 3, 20)]
-    assert shares[0] == 0.0 < shares[1] < 0.7
-    assert shares[2:] == [1.0, 1.0]
+    ours, sizes = P.compile(P.universal_turing_machine(3, 3, 6)), (3, 3, 6, 20)
+    assert share_right(ours, sizes, 2, 15) < 0.7
+    assert share_right(ours, sizes, 3, 15) == 1.0
 
 
 def test_each_operation_is_clipped_on_its_own():
     """Of sums that pass the bits on their way the order matters: 2 bits hold -2 to 1."""
     x = P.Attribute("x", (P.symbols("s", 2),), rounding="integer")
-    flag = P.Attribute("flag")
+    flag = P.Attribute("flag", rounding="integer")
     schema, (a,) = P.Schema((flag, x)), P.variables("a")
     compiled = P.compile(P.Program(schema, [P.Register(x(a) << x(a), flag(), flag())]))
 
-    def total(amounts, bits):
-        prompt = [schema.token(flag=(), x={0: amount}) for amount in amounts]
+    def total(amounts, bits, flags=(1, 1, 1)):
+        held = zip(flags, amounts, strict=False)
+        prompt = [schema.token(flag={(): times}, x={0: amount}) for times, amount in held]
         ((token),) = P.quantise(compiled, bits).decode(prompt, 1).tokens
         return token.get(("x", (0,)), 0)
 
@@ -275,6 +249,8 @@ def test_each_operation_is_clipped_on_its_own():
         ((3, 3, -2), 3, 1), ((1, 1, -1), 3, 1), ((2, 2, 2), 4, 7 - 1), ((1, 1), 1, 0),
     ):  # fmt: skip
         assert total(amounts, bits) == expected, (amounts, bits)
+    # So are products: -2 and then -2 times -2.
+    assert total((-2, -2, 0), 2, flags=(1, -2, 1)) == -1
 
 
 def test_what_cannot_be_decided_or_quantised_is_refused():

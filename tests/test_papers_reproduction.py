@@ -45,8 +45,7 @@ def register(monkeypatch):
             ],
             "draw": draw,
         }
-        module = types.ModuleType("registered_experiment")
-        module.EXPERIMENT = Experiment(**(parts | changes))
+        module = types.SimpleNamespace(EXPERIMENT=Experiment(**(parts | changes)))
         monkeypatch.setitem(sys.modules, "registered_experiment", module)
         monkeypatch.setitem(PACKAGES, module.EXPERIMENT.name, "registered_experiment")
 
@@ -60,7 +59,6 @@ def test_table_picture_page_and_index_are_written(register, tmp_path):
     content = json.loads((folder / "table.json").read_text())
     assert content["rows"][2] == {"number": 2, "kind": "smoke", "square": 4, "note": None}
     assert content["gates"] == [{"claim": "the largest is 9", "passed": True, "seen": "9"}]
-    assert content["surroundings"].keys() >= {"date", "python", "numpy", "machine"}
     assert (folder / "table.csv").read_text().splitlines()[3] == "2,smoke,4,"
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     page, index = (folder / "index.html").read_text(), (tmp_path / "index.html").read_text()
@@ -80,7 +78,7 @@ def test_finished_cells_are_not_run_again(register, tmp_path):
 
     def once(settings):
         seen.append(settings["number"])
-        if settings["number"] == 2 and len(seen) == 3:
+        if seen == [0, 1, 2]:
             raise KeyboardInterrupt
         return squares(settings)
 
@@ -105,10 +103,11 @@ def test_cells_and_tables_that_were_changed_are_named_and_not_read(register, tmp
     cell = next(path for path in cells if '"square": 4' in path.read_text())
     good = cell.read_text()
     for change in (
-        good.replace('"square": 4', '"square": 5'), good.replace('"date": "2', '"date": "1'),
-        re.sub(r',\s*"digest": "[0-9a-f]*"', "", good), good[: len(good) // 2], "[]",
+        good.replace('"square": 4', '"square": 5'),
+        re.sub(r',\s*"digest": "[0-9a-f]*"', "", good),
+        good[: len(good) // 2],
         next(path for path in cells if path != cell).read_text(),  # of other settings
-    ):  # fmt: skip
+    ):
         assert change != good
         cell.write_text(change)
         with pytest.raises(FileFormatError, match=cell.name):
@@ -120,19 +119,14 @@ def test_cells_and_tables_that_were_changed_are_named_and_not_read(register, tmp
     assert "squares" in (tmp_path / "index.html").read_text()
     table = tmp_path / "squares" / "table.json"
     good = json.loads(table.read_text())
-    for change in (
-        {"passed": False}, {"gates": None}, {"rows": 3}, {"findings": ["more"]},
-    ):  # fmt: skip
+    for change in ({"passed": False}, {"gates": None}, {"rows": 3}):
         table.write_text(json.dumps(good | change))
         with pytest.raises(FileFormatError, match=r"squares.table\.json"):
             reproduce("cubes", tmp_path)
 
 
 def test_what_cannot_be_run_is_refused_before_the_work(register, tmp_path, monkeypatch):
-    def never(_):
-        raise AssertionError
-
-    register(never, needs_torch=True)
+    register(lambda _: pytest.fail("was run"), needs_torch=True)
     (tmp_path / "file").write_text("taken")
     for arguments, word in (
         (("squares", tmp_path, "quick"), "profile"), (("circles", tmp_path), "circles"),
