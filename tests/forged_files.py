@@ -333,13 +333,11 @@ def npy(rng, content):
     if way == 1:
         header = int.from_bytes(content[8:10], "little")
         return content[:10] + any_bytes(rng, content[10 : 10 + header]) + content[10 + header :]
-    array = np.load(io.BytesIO(content))
+    array, kinds = np.load(io.BytesIO(content)), [*TYPES, np.complex128, "U3", "S2", ">f8", ">i2"]
     if way == 2 and array.size and array.dtype.kind == "f":
-        array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, NUMBERS)
+        array.flat[int(rng.integers(array.size))] = pick(rng, NUMBERS)
     else:
-        array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(
-            pick(rng, [*TYPES, np.complex128, "U3", "S2", ">f8", ">i2"])
-        )
+        array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(pick(rng, kinds))
     target = io.BytesIO()
     np.save(target, array)
     return target.getvalue()
@@ -347,22 +345,23 @@ def npy(rng, content):
 
 def npz(rng, content):
     """An archive with other members, packed in other ways, or with other sizes in its lists."""
-    way = rng.integers(3)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name, way = pick(rng, list(members)), rng.integers(3)
     if way == 0:
         data = bytearray(content)
         at = max(0, content.rfind(b"PK\x01\x02", 0, int(rng.integers(len(content)) + 4)))
         data[min(len(data) - 1, at + int(rng.integers(46)))] = int(rng.integers(256))
         return bytes(data)
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    name = pick(rng, list(members))
-    if way == 1:
-        members[name] = npy(rng, members[name])
-    else:
-        members[pick(rng, ["X.npy", "Z.npy", "Y", "../X.npy", "\x1b.npy"])] = members.pop(name)
-    packing = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2]
+    new = name if way == 1 else pick(rng, ["X.npy", "Z.npy", "Y", "../X.npy", "\x1b.npy"])
+    members[new] = npy(rng, members.pop(name)) if way == 1 else members.pop(name)
+    return packed(members, pick(rng, [0, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]))
+
+
+def packed(members, packing=zipfile.ZIP_DEFLATED):
+    """An archive of these files."""
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", pick(rng, packing)) as archive:
-        for each, data in members.items():
-            archive.writestr(each, data)
+    with zipfile.ZipFile(target, "w", packing) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
     return target.getvalue()

@@ -28,22 +28,8 @@ def optimum(X, rows, form, ridge, weights, Z):
     return psi @ oracle.least_squares(psi, rows, sizes, ridge, weights)
 
 
-def features(X):
-    """Features of mode last in the coordinates of the norm: a ridge on them is that on ||T||^2."""
-    d = X.shape[2]
-    return oracle.design(list(X), {}) / np.sqrt(oracle.squared_sizes({}, d, d))
-
-
 def stacked(outputs):
     return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
-
-
-def same(found, expected):
-    """Labels exactly, numbers up to rounding."""
-    if found.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, rtol=1e-7)
-    else:
-        np.testing.assert_array_equal(found, expected)
 
 
 def noisy(mode="last", n_sequences=60, n_outputs=2, seed=0):
@@ -159,24 +145,26 @@ def test_what_was_handed_out_does_not_move_with_the_stream(begin):
     assert "Not solved yet" in str(model.partial_fit(X, Y))
 
 
-def test_sources_are_the_arrays_they_hold(tmp_path):
-    X, Y = noisy("causal", 50, 1)
-    names = np.array(["b", "a", "c"])[np.digitize(Y[:, -1, 0], [-0.5, 0.5])]
-    for model, y, classes in (
-        (REGRESSOR(ridge=0.1), Y[:, -1, 0], {}), (REGRESSOR("causal", ridge=0.1), Y[..., 0], {}),
-        (CLASSIFIER(ridge=1.0), names, {"classes": ["a", "b", "c"]}),
-        (CLASSIFIER(ridge=1.0), names == "a", {"classes": [False, True]}),
-    ):  # fmt: skip
-        for name, some in (("1", slice(20)), ("2", slice(20, None))):
-            np.savez(tmp_path / f"{name}.npz", X=X[some], Y=y[some])
-        source = pa.scan([tmp_path / "1.npz", tmp_path / "2.npz"])
-        expected = clone(model).fit(X, y)
-        for fitted in (clone(model).fit(source), clone(model).partial_fit(source, **classes)):
-            found = stacked(fitted.predict(source))
-            same(found, stacked(expected.predict(X)).ravel())
-            assert fitted.score(source) == pytest.approx(expected.score(X, y))
-            if classes:
-                assert fitted.majority_share_ == pytest.approx(expected.majority_share_)
+@pytest.mark.parametrize(
+    ("model", "labels"),
+    [
+        (REGRESSOR(ridge=0.1), None), (REGRESSOR("causal", ridge=0.1), None),
+        (CLASSIFIER(ridge=1.0), np.array(["b", "a", "c"])),
+        (CLASSIFIER(ridge=1.0), np.array([False, True, True])),
+    ],
+)  # fmt: skip
+def test_sources_are_the_arrays_they_hold(model, labels, tmp_path):
+    X, Y = noisy(model.mode, 50, 1)
+    y = Y[..., 0] if labels is None else labels[np.digitize(Y[:, 0], [-0.5, 0.5])]
+    classes = {} if labels is None else {"classes": np.unique(labels)}
+    for name, some in (("1", slice(20)), ("2", slice(20, None))):
+        np.savez(tmp_path / f"{name}.npz", X=X[some], Y=y[some])
+    source, expected = pa.scan([tmp_path / "1.npz", tmp_path / "2.npz"]), clone(model).fit(X, y)
+    for fitted in (clone(model).fit(source), clone(model).partial_fit(source, **classes)):
+        question = "decision_function" if classes else "predict"
+        found, wanted = getattr(fitted, question)(source), getattr(expected, question)(X)
+        np.testing.assert_allclose(stacked(found), wanted.reshape(np.shape(stacked(found))))
+        assert fitted.score(source) == pytest.approx(expected.score(X, y))
 
 
 # Certificates and bounds --------------------------------------------------------------------
@@ -243,124 +231,100 @@ X3, SCORES = noisy(n_sequences=120, n_outputs=3, seed=3)
 CODES = np.argmax(SCORES + np.random.default_rng(4).gumbel(size=SCORES.shape), axis=1)
 KEPT = (CODES == 0) | (np.arange(120) % 3 == 0)  # classes of unequal size
 X3, SCORES, CODES = X3[KEPT], SCORES[KEPT], CODES[KEPT]
-NAMES, PHI = np.array(["c", "a", "b"])[CODES], features(X3)
+NAMES = np.array(["c", "a", "b"])[CODES]
 N, WEIGHTS = len(X3), np.random.default_rng(1).random(len(X3)) + 0.2
-CLASS_WEIGHTS = [None, "balanced", {"a": 1.0, "b": 4.0, "c": 0.5}, {"b": 3.0}]
+ABC, LOG, BALANCED = ["a", "b", "c"], {"loss": "logistic"}, {"class_weight": "balanced"}
+#: Labels in ascending order; of booleans there are two.
+KINDS = [
+    np.array([3, 5, 9], np.int8), np.array([False, True]), np.array(["no", "perhaps", "yes"]),
+    np.array([1.0, 2.0, 4.0]), np.array(["None", "a", "nan"], object), np.array([-7, 0, 2**63 - 1]),
+]  # fmt: skip
 
 
-def both(class_weight, weights, names):
-    """Weights of sequences times those of their classes, by hand."""
-    weights = np.ones(len(names)) if weights is None else weights
+def weights_by_hand(class_weight, weights, y):
+    """Weights of sequences times those of their classes."""
     if class_weight == "balanced":
-        own = {name: weights[names == name].sum() for name in set(names)}
+        own = {name: weights[y == name].sum() for name in set(y)}
         class_weight = {name: weights.sum() / len(own) / own[name] for name in own}
-    return weights * [(class_weight or {}).get(name, 1.0) for name in names]
+    return weights * [(class_weight or {}).get(name, 1.0) for name in y]
 
 
-@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS, ids=str)
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
-def test_classes_are_those_of_ridge_classifier_and_logistic_regression(class_weight, weights):
-    plain = {"bias": False, "class_weight": class_weight}
-    theirs = {"fit_intercept": False, "class_weight": class_weight}
-    for two in (False, True):
-        names = np.where(NAMES == "b", "b", "a") if two else NAMES
-        if two and isinstance(class_weight, dict):
-            plain["class_weight"] = theirs["class_weight"] = {"a": 1.0, "b": 3.0}
-        model = CLASSIFIER(loss="logistic", ridge=0.5, **plain).fit(X3, names, weights)
-        oracle_ = LogisticRegression(C=1.0, tol=1e-10, max_iter=2000, **theirs)
-        oracle_.fit(PHI, names, sample_weight=weights)
-        chances = model.predict_proba(X3)
-        np.testing.assert_allclose(chances, oracle_.predict_proba(PHI), atol=1e-5)
-        assert np.array_equal(model.predict(X3), model.classes_[chances.argmax(axis=1)])
-        logits = model.decision_function(X3)
-        logits = np.stack([0 * logits, logits], axis=1) if two else logits - logits[:, :1]
-        np.testing.assert_allclose(logits, np.log(chances / chances[:, :1]), atol=1e-9)
-        # Their indicators are -1 and 1, and ours 0 and 1: of two classes -1 and 1 in both.  And
-        # they balance numbers of sequences, where we balance weights.
-        model = CLASSIFIER(ridge=2.0, **plain).fit(X3, names, weights)
-        oracle_ = RidgeClassifier(alpha=2.0, fit_intercept=False)
-        oracle_.fit(PHI, names, sample_weight=both(plain["class_weight"], weights, names))
-        assert model.predict(X3).dtype == names.dtype
-        found, expected = model.decision_function(X3), oracle_.decision_function(PHI)
-        if two:
-            np.testing.assert_allclose(found, expected, atol=1e-8)
-            assert np.array_equal(model.predict(X3), oracle_.predict(PHI))
-        else:
-            differences = 2 * (found - found[:, :1])
-            np.testing.assert_allclose(differences, expected - expected[:, :1], atol=1e-8)
-        score = model.score(X3, names, sample_weight=WEIGHTS)
-        right = accuracy_score(names, model.predict(X3), sample_weight=WEIGHTS)
-        assert score == pytest.approx(right)
+def by_scikit_learn(loss, phi, y, weights):
+    """Probabilities of classes, or their scores less those of the first; and the labels."""
+    if loss == "logistic":
+        theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=2000, fit_intercept=False)
+        theirs.fit(phi, y, sample_weight=weights)
+        return theirs.predict_proba(phi), theirs.predict(phi)
+    theirs = RidgeClassifier(alpha=1.0, fit_intercept=False).fit(phi, y, sample_weight=weights)
+    scores = theirs.decision_function(phi)
+    # Their indicators are -1 and 1, and ours 0 and 1: of two classes -1 and 1 in both.
+    scores = np.stack([0 * scores, scores], axis=1) if scores.ndim == 1 else scores / 2
+    return scores - scores[:, :1], theirs.predict(phi)
 
 
-def test_class_weights_count():
-    balanced, twice = CLASSIFIER(ridge=1.0, class_weight="balanced"), np.where(NAMES == "b", 2, 1)
-    repeated = clone(balanced).fit(np.repeat(X3, twice, axis=0), np.repeat(NAMES, twice))
-    weighted = clone(balanced).fit(X3, NAMES, sample_weight=twice)
-    np.testing.assert_allclose(repeated.coef_, weighted.coef_, rtol=1e-9)
-    assert balanced.fit(X3, NAMES).majority_share_ == pytest.approx(1 / 3)
-    right = balanced.predict(X3) == NAMES
-    mean = np.mean([right[each == NAMES].mean() for each in "abc"])
-    assert balanced.training_accuracy_ == pytest.approx(mean)
-    for model, weights in ((balanced, NAMES != "b"), (CLASSIFIER(class_weight={"b": 0.0}), None)):
-        absent = clone(model).fit(X3, NAMES, weights)
-        assert absent.classes_.tolist() == ["a", "b", "c"]
+@pytest.mark.parametrize(
+    ("loss", "in_parts"), [("squared", False), ("squared", True), ("logistic", False)]
+)
+@given(
+    kind=st.sampled_from(KINDS), n_classes=st.integers(2, 3), weighted=st.booleans(),
+    class_weight=st.sampled_from([None, "balanced", [4.0, 0.5, 2.0], [3.0]]),
+    mode=st.sampled_from(["last", "last", "causal"]), ragged=st.booleans(), bias=st.booleans(),
+)  # fmt: skip
+def test_classes_are_those_of_ridge_classifier_and_logistic_regression(
+    loss, in_parts, kind, n_classes, weighted, class_weight, mode, ragged, bias
+):
+    kind, rng = kind[:n_classes], np.random.default_rng(4)
+    X = [x[: 1 + i % 4] for i, x in enumerate(X3)] if ragged else X3
+    shown = [x[oracle.predicted(len(x), mode)][:, : len(kind)] for x in X]
+    y = [kind[np.argmax(each + rng.gumbel(size=each.shape), axis=1)] for each in shown]
+    rows, counts = np.concatenate(y), [len(each) for each in y]
+    y = rows if mode == "last" else y
+    if isinstance(class_weight, list):
+        class_weight = dict(zip(kind.tolist(), class_weight, strict=False))
+    if mode != "last" or (in_parts and class_weight == "balanced"):
+        class_weight = None
+    ridge, weights = (0.5 if loss == "logistic" else 1.0), WEIGHTS if weighted else None
+    model = CLASSIFIER(mode, ridge, loss=loss, bias=bias, class_weight=class_weight)
+    for some in (slice(30), slice(30, None)) if in_parts else ():
+        model.partial_fit(X[some], y[some], kind, weights[some] if weighted else None)
+    if not in_parts:
+        model.fit(X, y, weights)
+    of_rows, fields = np.repeat(WEIGHTS, counts), {"mode": mode, "bias": bias}
+    total = weights_by_hand(class_weight, of_rows if weighted else np.ones(len(rows)), rows)
+    phi = oracle.design(list(X), fields) / np.sqrt(oracle.squared_sizes(fields, 3, 3 + bias))
+    expected, labels = by_scikit_learn(loss, phi, rows, total)
+    scores = stacked(model.decision_function(X)).reshape(len(rows), -1)
+    scores = np.hstack([0 * scores, scores]) if len(kind) == 2 else scores - scores[:, :1]
+    if loss == "logistic":
+        chances = stacked(model.predict_proba(X)).reshape(len(rows), -1)
+        np.testing.assert_allclose(chances, expected, atol=1e-5)
+        np.testing.assert_allclose(np.log(chances / chances[:, :1]), scores, atol=1e-9)
+    else:
+        np.testing.assert_allclose(scores, expected, atol=1e-8)
+    predicted = stacked(model.predict(X)).ravel()
+    assert np.array_equal(predicted, labels)
+    assert model.classes_.tolist() == kind.tolist()
+    right = accuracy_score(rows, predicted, sample_weight=of_rows)
+    assert model.score(X, y, WEIGHTS) == pytest.approx(right)
+    share = max(total[rows == label].sum() for label in kind) / total.sum()
+    assert model.majority_share_ == pytest.approx(share)
+    if not in_parts:
+        right = accuracy_score(rows, predicted, sample_weight=total)
+        assert model.training_accuracy_ == pytest.approx(right)
+
+
+def test_classes_without_weight_are_known_and_never_predicted():
+    for options, weights in ((BALANCED, NAMES != "b"), ({"class_weight": {"b": 0.0}}, None)):
+        absent = CLASSIFIER(**options).fit(X3, NAMES, weights)
+        assert absent.classes_.tolist() == ABC
         assert "b" not in absent.predict(X3)
-    whole = CLASSIFIER(ridge=1.0, class_weight={"b": 3.0}).fit(X3, NAMES, WEIGHTS)
-    parts = clone(whole).partial_fit(X3[:30], NAMES[:30], ABC, sample_weight=WEIGHTS[:30])
-    parts.partial_fit(X3[30:], NAMES[30:], sample_weight=WEIGHTS[30:])
-    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-9)
-
-
-KINDS = [np.array([3, 5], np.int8), np.array([False, True]), np.array(["no", "yes"]),
-         np.array([1.0, 2.0]), np.array(["nan", "None"], object),
-         np.array([7, 2**63 - 1])]  # fmt: skip
-
-
-@pytest.mark.parametrize("labels", KINDS, ids=str)
-def test_labels_of_every_kind_are_given_back(labels):
-    X, scores = noisy()
-    y = labels[(scores[:, 0] > 0).astype(int)]
-    python = dict(zip(labels.tolist(), (1.0, 2.0), strict=True))
-    weighted = CLASSIFIER(ridge=1.0).fit(X, y, np.where(y == labels[0], 1.0, 2.0))
-    for model in (weighted, CLASSIFIER(ridge=1.0, class_weight=python).fit(X, y.tolist())):
-        assert model.score(X, y) > 0.8
-        assert model.classes_.tolist() == sorted(labels.tolist())
-        assert set(model.predict(X)) == set(labels.tolist())
-        assert np.array_equal(model.coef_, weighted.coef_)
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_tokens_are_labelled_ragged_or_not(loss, ragged):
-    X, Y = noisy("causal", 80, 3)
-    y, weights = np.array(["up", "level", "down"])[Y.argmax(axis=-1)], np.arange(80) + 1.0
-    if ragged:
-        X, y = ([each[: 1 + i % 4] for i, each in enumerate(all_)] for all_ in (X, y))
-    form = pa.Form(mode="causal", skip=True, intercept=True)
-    # A form says itself whether there is a bias; a classifier has one otherwise.
-    by_mode = {"mode": "causal"}, pa.Form(mode="causal", bias=True)
-    for options, used in (by_mode, ({"form": form}, form)):
-        model = CLASSIFIER(loss=loss, ridge=0.01, **options).fit(X, y)
-        assert (model.result_.form, model.certificate_.identifiable) == (used, True)
-        labels, predicted = (stacked(each).ravel() for each in (y, model.predict(X)))
-        of_tokens = np.repeat(weights, [len(x) for x in X])
-        right = accuracy_score(labels, predicted, sample_weight=of_tokens)
-        assert model.score(X, y, weights) == pytest.approx(right)
-        assert model.training_accuracy_ == pytest.approx(np.mean(labels == predicted))
-        assert model.training_accuracy_ > 0.7
-        scores = stacked(model.decision_function(X)).reshape(-1, 3)
-        assert np.array_equal(model.classes_[scores.argmax(axis=1)], predicted)
-        if loss == "logistic":
-            chances = stacked(model.predict_proba(X)).reshape(-1, 3)
-            np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=4 * oracle.EPS)
-            codes = np.searchsorted(model.classes_, labels)
-            mean = -np.log(chances[np.arange(len(codes)), codes]).mean()
-            assert model.result_.risk == pytest.approx(mean)
-    assert model.score(X, [np.full(len(each), "elsewhere") for each in y]) == 0.0
 
 
 def test_defaults_and_probabilities():
+    form = pa.Form(skip=True, intercept=True)
+    # A form says itself whether there is a bias; a classifier has one otherwise.
+    for options, used in (({}, pa.Form(bias=True)), ({"form": form}, form)):
+        assert CLASSIFIER(**options).fit(X3, NAMES).result_.form == used
     path = CLASSIFIER().fit(X3, NAMES).result_.ridge_path
     model, logistic = CLASSIFIER().fit(X3, NAMES), CLASSIFIER(loss="logistic").fit(X3, NAMES)
     assert model.result_.ridge == path.ridges[path.errors.argmin()] > 0
@@ -456,7 +420,6 @@ def with_gap(gap):
 
 
 TOKENS = np.where(X3[..., 0] > 0, "a", "b")
-ABC, LOG, BALANCED = ["a", "b", "c"], {"loss": "logistic"}, {"class_weight": "balanced"}
 REFUSED = [
     (lambda: stream(ridge="loo"), "gcv"), (lambda: stream(form=pa.Form(decay="loo")), "decay"),
     (lambda: stream(solver="direct", ridge="gcv"), "ridge"), (lambda: stream(n_heads=0), "n_heads"),

@@ -11,7 +11,6 @@ import sys
 import time
 import tracemalloc
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -348,12 +347,6 @@ def npy(array):
     return target.getvalue()
 
 
-def archive(path, members, packing=zipfile.ZIP_DEFLATED):
-    with zipfile.ZipFile(path, "w", packing) as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-
-
 PLAIN = "{'descr': '<f8', 'fortran_order': False, 'shape': %s, }"
 LIES = [forged.with_header(text, bytes(16)) for text in forged.HEADERS]
 LIES += [
@@ -372,14 +365,14 @@ def test_array_files_that_lie_are_refused_in_one_line(run, tmp_path):
     path = tmp_path / "lie.npz"
     short = {"X.npy": forged.with_header(PLAIN % (10**11,), bytes(80))}
     for members in (short, {"X.npy": npy(X), "X": npy(X)}):
-        archive(path, members)
+        path.write_bytes(forged.packed(members))
         refusal_of(run("fit", path), path)
 
 
 def test_odd_packings_are_refused_and_bombs_not_unpacked(run, tmp_path):
     path = tmp_path / "damaged.npz"
     for packing in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED):
-        archive(path, {"X.npy": npy(X)}, packing)
+        path.write_bytes(forged.packed({"X.npy": npy(X)}, packing))
         assert run("certify", path).exit_code == (0 if packing == zipfile.ZIP_DEFLATED else 1)
     header = forged.HEADERS[0].replace("1000000000000", str(280 << 17))
     with zipfile.ZipFile(path, "w", 8, compresslevel=1) as file, file.open("X.npy", "w") as member:
@@ -444,7 +437,7 @@ def test_what_a_terminal_would_obey_is_shown_escaped(run, good, tmp_path):
 
 # ------------------------------------------------------------------ places
 
-HEADS = [pa.LinearAttention(np.ones((n, 2, 2)), np.ones((n, 2, 1))) for n in (1, 2, 3, 4)]
+HEADS = [pa.LinearAttention(np.ones((n, 2, 2)), np.ones((n, 2, 1))) for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("thing", [ONE, pa.certify(X)], ids=["layer", "certificate"])
@@ -499,16 +492,3 @@ def test_a_file_that_is_replaced_keeps_its_permissions_and_links_stay(tmp_path):
         assert pa.load(there / real) == HEADS[2]
     assert all((tmp_path / name).is_symlink() for name in ("link", "second", "dangling"))
     assert sorted(os.listdir(there)) == ["layer", "new"]
-
-
-def test_many_savers_of_one_file_do_not_disturb_each_other(tmp_path):
-    path = tmp_path / "layer"
-
-    def save_often(layer):
-        for _ in range(15):
-            pa.save(layer, path)
-            assert pa.load(path) in HEADS
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(save_often, HEADS))
-    assert os.listdir(tmp_path) == ["layer"]

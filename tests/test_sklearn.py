@@ -207,7 +207,7 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     score = model.score(X, y)
     _ = model.coef_, model.outcome_
     assert vars(model) == seen
-    for kind in (list(X), pa.SequenceBatch.from_array(X), np.asfortranarray(X), X.tolist()):
+    for kind in (pa.SequenceBatch.from_array(X), np.asfortranarray(X), X.tolist()):
         same(clone(model).fit(kind, y).predict(kind), predicted)
         assert model.score(kind, y) == pytest.approx(score)
     # Fitting again forgets; the order does not matter; weights are counts.
