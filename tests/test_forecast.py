@@ -183,20 +183,6 @@ def test_the_worst_coordinate_counts_and_is_named():
     assert np.abs(others.values - X[350:390, :2]).max() < 0.1
 
 
-def test_units_and_the_order_of_sequences_do_not_matter():
-    layer, X, c = small_layer("decays"), some_sequences(), 2.0**9
-    ahead = pa.forecast(layer, X, STEPS, increments=True)
-    # Tokens in other units, and the layer in them.
-    scaled = pa.LinearAttention(
-        layer.attn / c**2, layer.value, form=layer.form, head_scales=layer.head_scales
-    )
-    other = pa.forecast(scaled, [c * tokens for tokens in X[::-1]], STEPS, increments=True)
-    np.testing.assert_allclose(other.growth[::-1], ahead.growth, rtol=1e-10)
-    np.testing.assert_allclose(other.one_step_error, ahead.one_step_error, rtol=1e-10)
-    for large, small in zip(other.values[::-1], ahead.values, strict=True):
-        np.testing.assert_allclose(large, c * small, rtol=1e-10)
-
-
 def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
     """By hand: windows inside sequences judge a layer of mode last; one token alone does not."""
     layer = pa.data.random_layer(2, 2, form=pa.Form(window=2), random_state=0)
@@ -275,7 +261,6 @@ def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     ahead = pa.forecast(layer, np.array([[3.0]]), 60, limit=1e300)
     assert 0 < ahead.n_done[0] < 60
     assert np.isfinite(ahead.values).all()
-    assert ahead.growth.max() <= 1e300
 
 
 def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
@@ -330,8 +315,7 @@ def test_forms_are_chosen_by_forecasts_and_not_by_one_step():
 
 def test_a_column_of_numbers_is_a_series_of_one_coordinate():
     pandas = pytest.importorskip("pandas")
-    x = np.sin(np.arange(60) / 5)
-    form = pa.Form(mode="causal", window=1, skip=True, intercept=True)
+    x, form = np.sin(np.arange(60) / 5), pa.Form(mode="causal", window=1, skip=True)
     wanted = pa.forecast(x[:, None], 5, form=form)
     column = pandas.Series(x, index=pandas.date_range("2024-01-01", periods=60), name="wave")
     for given in (x, column, column.to_frame(), x.tolist()):
