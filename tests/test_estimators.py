@@ -180,6 +180,9 @@ def test_every_solver_certifies_the_sequences_that_count(solver):
     few = REGRESSOR(solver=solver).fit(X, Y, np.arange(60) < 15)
     assert few.certificate_.verdict == "not_identifiable"
     assert np.all(np.isinf(few.predict(X, return_bound=True)[1]))
+    for n in (17, 18):  # as many equations as unknowns can be enough
+        found = REGRESSOR(solver=solver, ridge=1e-3).fit(X[:n], Y[:n]).certificate_
+        assert (found.verdict == "not_identifiable") == (n == 17)
     if solver != "primal":  # sums do not know which sequences they are of
         found = REGRESSOR(solver=solver).fit(X[:10], Y[:10]).certificate_
         assert pa.verify(found, X[:10])
