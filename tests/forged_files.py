@@ -24,13 +24,20 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
 TOKENS = RNG.standard_normal((40, 4, 2))
-WORDS = np.array(["north", "south", "west"])[np.arange(40) % 3]
+GAPS = np.where(np.abs(X) > 2, np.nan, X)
+CODES = np.argmax(RNG.standard_normal((40, 3)) + X[:, -1, :1] * [1.0, 0.0, -1.0], axis=1)
+TEXT = np.array(["north", "ß", "w\u2028est"], dtype="<U40")[CODES]
 FORM = pa.Form(
     mode="causal", decay=[0.5, 0.9], query=np.ones((2, 2)), key=[1], skip=True, intercept=True
 )
 IDS = pa.SequenceBatch.from_ids(np.arange(160).reshape(40, 4) % 7 % 3, 3)
 SOFTMAX = pa.data.random_softmax_layer(2, n_heads=2, random_state=0)
+SOFT = pa.data.planted_softmax(60, 3, 2, random_state=0)
 MEMORY = P.associative_memory(2, 2)
+
+
+REGRESSOR, CLASSIFIER = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
+SCALER, IMPUTER, LOG = pa.SequenceScaler, pa.SequenceImputer, {"loss": "logistic"}
 
 
 def learned(kind, n_traces=9):
@@ -39,19 +46,38 @@ def learned(kind, n_traces=9):
     return P.learn(MEMORY.schema, pa.data.with_wrong_labels(traces), kind)
 
 
-def softmax():
-    task = pa.data.planted_softmax(60, 3, 2, random_state=0)
-    return pa.learn_softmax(task.X, task.Y)
-
-
 def with_heads(result):
     """The result once its heads were looked for: then a file holds them."""
     assert result.heads.n_heads > 0
     return result
 
 
+# Estimators: of every kind of labels, parameters and sums.
+MODELS = {
+    "regressor": lambda: REGRESSOR(form=FORM, ridge="gcv", ridge_grid=np.array([1.0, 2.0])).fit(
+        X, TOKENS
+    ),
+    "one column": lambda: REGRESSOR(ridge="gcv").fit(X, Y[:, :1]),
+    "dual": lambda: REGRESSOR(solver="dual", bias=np.True_, ridge=0.5).fit(X, Y[:, 0]),
+    "few": lambda: REGRESSOR(bias=True, random_state=np.int64(5)).fit(X[:3], Y[:3, 0]),
+    "stream": lambda: REGRESSOR(ridge=0.1).partial_fit(X[:20], Y[:20]).partial_fit(X[20:], Y[20:]),
+    "direct": lambda: REGRESSOR(solver="direct", ridge=0.1).partial_fit(X, Y),
+    "softmax regressor": lambda: pa.SoftmaxAttentionRegressor(1).fit(SOFT.X, SOFT.Y),
+    "text": lambda: CLASSIFIER(class_weight={"north": 3.0, "ß": 0.5}).fit(X, TEXT),
+    "bytes": lambda: CLASSIFIER(ridge=1.0).fit(X, CODES.astype(np.uint8) * 100),
+    "large numbers": lambda: CLASSIFIER(**LOG).fit(X, np.array([1, 2, 2**63], np.uint64)[CODES]),
+    "booleans": lambda: CLASSIFIER(ridge=1.0, mode="full").fit(X, X[..., 0] > 0),
+    "sets": lambda: CLASSIFIER(**LOG).fit(X, X[:, 0] > 0.2),
+    "classes of a stream": lambda: CLASSIFIER(ridge="gcv").partial_fit(X, TEXT, np.unique(TEXT)),
+    "scaler": lambda: SCALER(with_mean=False).fit(1e200 * X, sample_weight=np.arange(40.0)),
+    "imputer": lambda: IMPUTER("median", add_indicator=True).fit(GAPS),
+    "pipeline": lambda: make_pipeline(IMPUTER("linear", add_indicator=True), SCALER(),
+                                      CLASSIFIER(**LOG)).fit(GAPS, TEXT),
+    "with nothing": lambda: make_pipeline("passthrough", SCALER(unit_norm=True)).fit(X),
+}  # fmt: skip
+
 # One of each kind that a file can hold, and of each way in which it can be made.
-THINGS = {
+THINGS = MODELS | {
     "layer": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
     "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM, n_context_dims=2),
     "softmax": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
@@ -73,7 +99,7 @@ THINGS = {
     "forecast": lambda: pa.forecast(pa.data.random_layer(2, 2, mode="last"), X[:2] / 9, 3),
     "audit": lambda: pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
     "head audit": lambda: pa.audit([SOFTMAX, SOFTMAX], [X[:12], X[:12]]),
-    "learned softmax": softmax,
+    "learned softmax": lambda: pa.learn_softmax(SOFT.X, SOFT.Y),
     "queries": lambda: pa.learn_from_queries(SOFTMAX, 2),
     "few queries": lambda: pa.learn_from_queries(SOFTMAX, 2, max_queries=1),
     "linearised": lambda: pa.linearise(SOFTMAX, X, n_features=3),
@@ -85,25 +111,47 @@ THINGS = {
     "certified": lambda: learned("coefficients", 60).certify(
         fresh=P.traces(MEMORY, 60, random_state=1)
     ),
-    "regressor": lambda: pa.LinearAttentionRegressor(ridge=0.1, form=FORM).fit(X, TOKENS),
-    "classifier": lambda: pa.LinearAttentionClassifier(loss="logistic").fit(X, WORDS),
-    "pipeline": lambda: make_pipeline(
-        pa.SequenceImputer("median", add_indicator=True), pa.SequenceScaler(),
-        pa.LinearAttentionClassifier(ridge=1.0),
-    ).fit(np.where(np.abs(X) > 2, np.nan, X), WORDS),
     "certificate": lambda: pa.certify(X),
     "certificate of few rows": lambda: pa.certify(X[:3]),
     "certificate of bits": lambda: pa.certify(np.where(X > 0, 1, -1), domain="boolean"),
 }  # fmt: skip
 
 
-def saved(name, folder):
-    """The bytes of a good file of one of THINGS."""
-    pa.save(THINGS[name](), Path(folder) / "good")
+def answers(thing):
+    """All that a thing says of a few tokens of its size, by the names of its methods."""
+    sized = thing.layer if isinstance(thing, pa.QueryResult) else thing
+    n_dims = getattr(sized, "n_dims", getattr(thing, "n_features_in_", 2))
+    if sized is None or n_dims >= 1000 or isinstance(thing, P.Learned):
+        return {}
+    tokens = 1e-3 * np.random.default_rng(1).standard_normal((3, 4, n_dims))
+    if isinstance(thing, pa.OneHotFit):
+        tokens = pa.SequenceBatch.from_ids(np.arange(12).reshape(3, 4) % n_dims, n_dims)
+    beside = getattr(thing, "n_context_dims", None)
+    context = {} if beside is None else {"context": np.ones((3, 4, beside))}
+    names = ["predict", "decision_function", "transform", "__call__"]
+    names += ["predict_proba"] * (getattr(thing, "loss", "") != "squared")
+    names = [name for name in names if hasattr(thing, name)]
+    found = {name: getattr(thing, name)(tokens, **context) for name in names}
+    if isinstance(thing, REGRESSOR):
+        found["bound"] = thing.predict(tokens, return_bound=True, **context)[1]
+    return found
+
+
+def good_file(thing, folder):
+    """The bytes of the file of a thing."""
+    pa.save(thing, Path(folder) / "good")
     return (Path(folder) / "good").read_bytes()
 
 
 # ------------------------------------------------------------------ the format
+
+
+def contents(content):
+    """All that a file says, bit for bit, the sign of zero included."""
+    if content.startswith(b"{"):
+        return content
+    arrays, described = opened(content)
+    return described, {k: (a.dtype, a.shape, a.tobytes()) for k, a in sorted(arrays.items())}
 
 
 def opened(content):
@@ -122,6 +170,19 @@ def sealed(arrays, description, version="1"):
         digest.update(f"{name}:{array.dtype.str}:{array.shape}".encode() + array.tobytes())
     header = {"format": "polyattn", "version": version, "description": text}
     return save_arrays(arrays, metadata=header | {"digest": digest.hexdigest()})
+
+
+def claiming(content, place, value):
+    """A file with another value at one place of its metadata; the forger does nothing else."""
+    if content.startswith(b"{"):
+        return sealed_document(json.loads(content) | {place[0]: value})
+    arrays, described = opened(content)
+    *parents, key = place
+    inner = described["metadata"]
+    for each in parents:
+        inner = inner[each]
+    inner[key] = value
+    return sealed(arrays, described)
 
 
 def sealed_document(content):
@@ -164,24 +225,14 @@ def pick(rng, choices):
 
 
 def any_bytes(rng, content):
-    """A few flipped bits, a cut, a missing, a doubled or a foreign piece."""
+    """Pieces that are missing, doubled or foreign, or cut off; or another file altogether."""
     data = bytearray(content)
+    if rng.integers(10) == 0:
+        return pick(rng, [rng.bytes(60), as_json(changed(rng, VALUES)).encode("utf-8", "replace")])
     for _ in range(int(rng.integers(1, 4))):
-        at, way = int(rng.integers(len(data) + 1)), rng.integers(6)
-        some = data[at : at + int(rng.integers(1, 40))]
-        if way == 0 and at < len(data):
-            data[at] ^= 1 << int(rng.integers(8))
-        elif way == 1:
-            del data[at:]
-        elif way == 2:
-            del data[at : at + len(some)]
-        elif way == 3:
-            data[at:at] = some
-        elif way == 4:
-            data[at:at] = rng.bytes(int(rng.integers(1, 20)))
-        else:
-            piece = pick(rng, PIECES)
-            data[at : at + len(piece)] = piece
+        at = int(rng.integers(len(data) + 1))
+        end = pick(rng, [at, at + 1, at + 20, len(data)])
+        data[at:end] = pick(rng, [b"", 2 * data[at:end], rng.bytes(1), rng.bytes(20), *PIECES])
     return bytes(data)
 
 
@@ -203,22 +254,20 @@ def changed(rng, content):
         known = list(places(content))
         if not known:
             return pick(rng, VALUES)
-        (parent, key), way = pick(rng, known), rng.integers(8)
-        if way < 3:
-            parent[key] = copy.deepcopy(pick(rng, VALUES))
-        elif way < 5 and isinstance(parent[key], int | float):
-            number = parent[key]
-            parent[key] = pick(rng, [number + 1, number - 1, 2 * number, -number, number // 3])
-        elif way < 5 and isinstance(parent[key], str | list):
-            parent[key] = pick(rng, [parent[key][:-1], parent[key][::-1], 2 * parent[key]])
-        elif way == 5:
+        (parent, key), (other, there), way = pick(rng, known), pick(rng, known), rng.integers(5)
+        value = parent[key]
+        if way == 0:
             del parent[key]
-        elif way == 6:
-            other, there = pick(rng, known)
-            if there in other if isinstance(other, dict) else there < len(other):
-                parent[key] = copy.deepcopy(other[there])
-        elif isinstance(parent, dict):
+        elif way == 1:
+            parent[key] = copy.deepcopy(other[there])
+        elif way == 2 and isinstance(value, int | float):
+            parent[key] = pick(rng, [value + 1, value - 1, 2 * value, -value, value // 3])
+        elif way == 2 and isinstance(value, str | list):
+            parent[key] = pick(rng, [value[:-1], value[::-1], 2 * value])
+        elif way == 3 and isinstance(parent, dict):
             parent[pick(rng, ["", "extra", "digest", "\x1b[0m"])] = parent.pop(key)
+        else:
+            parent[key] = copy.deepcopy(pick(rng, VALUES))
     return content
 
 
@@ -227,19 +276,14 @@ def record(rng, content):
     arrays, described = opened(content)
     if arrays and rng.integers(3) == 0:
         name = pick(rng, list(arrays))
-        array, way = arrays[name].copy(), rng.integers(5)
-        if way == 0:
-            del arrays[name]
-        elif way == 1:
-            arrays["extra"] = array
-        elif way == 2:
-            arrays[name] = np.nan_to_num(array).astype(pick(rng, TYPES))
-        elif way == 3:
-            arrays[name] = array.reshape(-1)[: int(rng.integers(array.size + 1))].copy()
-        elif array.size:
+        array = arrays.pop(name).copy()
+        kind, n_kept = pick(rng, TYPES), int(rng.integers(array.size + 1))
+        wrong = [np.nan_to_num(array).astype(kind), array.reshape(-1)[:n_kept].copy()]
+        if array.size:
             numbers = INTEGERS if array.dtype.kind == "i" else NUMBERS
             array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, numbers)
-            arrays[name] = array
+        if rng.integers(5):
+            arrays[pick(rng, [name] * 4 + ["extra"])] = pick(rng, [array, *wrong])
     elif rng.integers(4) and isinstance(described.get("metadata"), dict):
         described["metadata"] = changed(rng, described["metadata"])
     else:
@@ -289,13 +333,11 @@ def npy(rng, content):
     if way == 1:
         header = int.from_bytes(content[8:10], "little")
         return content[:10] + any_bytes(rng, content[10 : 10 + header]) + content[10 + header :]
-    array = np.load(io.BytesIO(content))
+    array, kinds = np.load(io.BytesIO(content)), [*TYPES, np.complex128, "U3", "S2", ">f8", ">i2"]
     if way == 2 and array.size and array.dtype.kind == "f":
-        array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, NUMBERS)
+        array.flat[int(rng.integers(array.size))] = pick(rng, NUMBERS)
     else:
-        array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(
-            pick(rng, [*TYPES, np.complex128, "U3", "S2", ">f8", ">i2"])
-        )
+        array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(pick(rng, kinds))
     target = io.BytesIO()
     np.save(target, array)
     return target.getvalue()
@@ -303,22 +345,23 @@ def npy(rng, content):
 
 def npz(rng, content):
     """An archive with other members, packed in other ways, or with other sizes in its lists."""
-    way = rng.integers(3)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name, way = pick(rng, list(members)), rng.integers(3)
     if way == 0:
         data = bytearray(content)
         at = max(0, content.rfind(b"PK\x01\x02", 0, int(rng.integers(len(content)) + 4)))
         data[min(len(data) - 1, at + int(rng.integers(46)))] = int(rng.integers(256))
         return bytes(data)
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    name = pick(rng, list(members))
-    if way == 1:
-        members[name] = npy(rng, members[name])
-    else:
-        members[pick(rng, ["X.npy", "Z.npy", "Y", "../X.npy", "\x1b.npy"])] = members.pop(name)
-    packing = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2]
+    new = name if way == 1 else pick(rng, ["X.npy", "Z.npy", "Y", "../X.npy", "\x1b.npy"])
+    members[new] = npy(rng, members.pop(name)) if way == 1 else members.pop(name)
+    return packed(members, pick(rng, [0, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]))
+
+
+def packed(members, packing=zipfile.ZIP_DEFLATED):
+    """An archive of these files."""
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", pick(rng, packing)) as archive:
-        for each, data in members.items():
-            archive.writestr(each, data)
+    with zipfile.ZipFile(target, "w", packing) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
     return target.getvalue()

@@ -67,13 +67,8 @@ def turning():
 # ------------------------------------------------------------------ the tokens
 
 
-@pytest.mark.parametrize("family", sorted({name.split("-")[0] for name in FORMS}))
-def test_every_form_is_continued_as_by_calling_the_layer_again(family):
-    for name in (each for each in FORMS if each.split("-")[0] == family):
-        check_form(name)
-
-
-def check_form(name):
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_continued_as_by_calling_the_layer_again(name):
     """Tokens, and growth by finite differences for the sequence that goes on longest."""
     layer, X = small_layer(name), some_sequences()
     ahead = pa.forecast(layer, X, STEPS, increments=True, limit=1e3)
@@ -98,10 +93,9 @@ def check_form(name):
 @pytest.mark.parametrize("window", [6, 10**30, None])
 def test_long_histories_and_windows_that_no_token_leaves_are_sums(window):
     layer = pa.data.random_layer(2, 2, form=pa.Form(mode="causal", window=window), random_state=1)
-    X = 0.02 * np.random.default_rng(1).standard_normal((2, 80 if window != 6 else 4, 2))
+    X = 0.02 * np.random.default_rng(1).standard_normal((80 if window != 6 else 4, 2))
     found = pa.forecast(layer, X, 3, limit=1e3).values
-    for tokens, values in zip(X, found, strict=True):
-        np.testing.assert_allclose(values, called_again(layer, tokens, 3), rtol=1e-9)
+    np.testing.assert_allclose(found, called_again(layer, X, 3), rtol=1e-9)
 
 
 def test_fits_layers_and_estimators_continue_alike(turning):
@@ -134,10 +128,14 @@ def test_coordinates_that_are_known_ahead_are_taken_from_the_future():
 # ------------------------------------------------------------------ how errors grow
 
 
-def test_errors_of_a_linear_map_grow_by_its_factor():
-    ahead = pa.forecast(linear(1.1), circle(40)[:, :1], 8)
-    np.testing.assert_allclose(ahead.growth[0], 1.1 ** np.arange(1, 9), rtol=1e-12)
-    np.testing.assert_allclose(ahead.exponents, np.log(1.1), rtol=1e-10)
+@pytest.mark.parametrize("factor", [1.1, 1e60])
+def test_errors_of_a_linear_map_grow_by_its_factor(factor):
+    """Beyond float64 they are followed, and shown as the largest number of a file."""
+    ahead = pa.forecast(linear(factor), np.zeros((5, 1)), 8)
+    wanted = np.minimum(np.log10(factor) * np.arange(1, 9), 300.0)
+    np.testing.assert_allclose(np.log10(ahead.growth[0]), wanted, rtol=1e-10)
+    if factor < 2:
+        np.testing.assert_allclose(ahead.exponents, np.log(factor), rtol=1e-10)
 
 
 def test_independent_errors_add_up_as_their_squares_in_each_coordinate():
@@ -150,11 +148,9 @@ def test_independent_errors_add_up_as_their_squares_in_each_coordinate():
     assert np.all(np.abs(np.log(ahead.coordinate_errors[0] / wanted)) < 0.5)
     np.testing.assert_array_equal(ahead.expected_error, ahead.coordinate_errors.max(axis=2))
     np.testing.assert_allclose(ahead.one_step_error, max([1.0, 3.0] / spread), rtol=0.05)
-    # One tolerance lower, one step sooner: the figure follows from the errors.
-    tolerance = float(ahead.expected_error[0, 9])
-    short = pa.forecast(linear(np.eye(2)), X, 64, tolerance=0.999 * tolerance)
-    assert short.valid_steps[0] <= 9
-    assert short.valid_steps[0] == np.argmax(short.expected_error[0] > 0.999 * tolerance)
+    tolerance = 0.999 * ahead.expected_error[0, 9]
+    short = pa.forecast(linear(np.eye(2)), X, 64, tolerance=tolerance)
+    assert short.valid_steps[0] == np.argmax(ahead.expected_error[0] > tolerance) <= 9
     assert (short.outcome.name, short.outcome.ok) == ("beyond_tolerance", False)
 
 
@@ -179,34 +175,12 @@ def test_the_worst_coordinate_counts_and_is_named():
     X = np.column_stack([*[np.sin((0.1 + 0.05 * k) * t) for k in range(2)], noise])
     ahead = pa.forecast(X[:350], 40)
     assert ahead.expected_error.min() > 0.5
-    assert ahead.one_step_error > 0.7
-    assert ahead.valid_steps.tolist() == [0]
-    assert ahead.outcome.name == "beyond_tolerance"
+    assert (ahead.outcome.name, ahead.valid_steps.tolist()) == ("beyond_tolerance", [0])
     assert "coordinate 2" in ahead.sentence
     # Negative control: the same without that coordinate.
     others = pa.forecast(X[:350, :2], 40)
-    assert others.outcome.ok
-    assert others.valid_steps.tolist() == [40]
+    assert (others.outcome.ok, others.valid_steps.tolist()) == (True, [40])
     assert np.abs(others.values - X[350:390, :2]).max() < 0.1
-
-
-def test_units_and_the_order_of_sequences_do_not_matter():
-    layer, X = small_layer("decays"), some_sequences()
-    ahead = pa.forecast(layer, X, STEPS, increments=True)
-    back = pa.forecast(layer, X[::-1], STEPS, increments=True)
-    np.testing.assert_allclose(back.growth[::-1], ahead.growth, rtol=1e-12)
-    # Tokens in other units, and the layer in them.
-    c = 2.0**9
-    scaled = pa.LinearAttention(
-        layer.attn / c**2, layer.value, form=layer.form, head_scales=layer.head_scales
-    )
-    large = pa.forecast(scaled, [c * tokens for tokens in X], STEPS, increments=True)
-    for one, other, factor in (
-        (large.values, ahead.values, c), (large.growth, ahead.growth, 1.0),
-        (large.expected_error, ahead.expected_error, 1.0),
-    ):  # fmt: skip
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_allclose(a, factor * b, rtol=1e-10)
 
 
 def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
@@ -242,8 +216,7 @@ def test_errors_that_grow_along_the_series_are_extrapolated_and_doubted():
     assert ahead.doubt
     # Negative control.
     ahead = pa.forecast(np.log(x)[:400], 60)
-    assert ahead.outcome.ok
-    assert not ahead.doubt
+    assert (ahead.outcome.ok, ahead.doubt) == (True, "")
 
 
 def walk(errors):
@@ -255,15 +228,12 @@ def test_the_trend_is_seen_in_the_coordinate_that_has_it_and_hardly_ever_else():
     rng = np.random.default_rng(1)
     errors = rng.choice([-1.0, 1.0], (800, 2)) * rng.uniform(0.8, 1.2, (800, 2))
     rising = errors * np.column_stack([np.ones(800), 1.0 + 6.0 * np.arange(800) / 800])
-    for factor in (1e-150, 1.0, 1e150):
-        layer = linear(np.eye(2))
-        grown, faded, same = (
-            pa.forecast(layer, factor * walk(each), 10) for each in (rising, rising[::-1], errors)
-        )
-        assert "coordinate 1" in grown.doubt
-        assert not grown.outcome.ok
-        assert not faded.doubt
-        assert not same.doubt
+    grown, faded, same = (
+        pa.forecast(linear(np.eye(2)), walk(each), 10) for each in (rising, rising[::-1], errors)
+    )
+    assert "coordinate 1" in grown.doubt
+    assert not grown.outcome.ok
+    assert (faded.doubt, same.doubt) == ("", "")
     # Nor does one burst, wherever it is, of errors with heavy tails.
     said = 0
     for _ in range(20):
@@ -291,14 +261,6 @@ def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     ahead = pa.forecast(layer, np.array([[3.0]]), 60, limit=1e300)
     assert 0 < ahead.n_done[0] < 60
     assert np.isfinite(ahead.values).all()
-    assert ahead.growth.max() <= 1e300
-
-
-def test_growth_beyond_float64_is_followed_and_reported():
-    """1e60 a step for 9 steps, with tokens that stay where they are."""
-    ahead = pa.forecast(linear(1e60), np.zeros((5, 1)), 9)
-    np.testing.assert_allclose(np.log10(ahead.growth[0, :4]), 60.0 * np.arange(1, 5))
-    assert ahead.growth[0, -1] == 1e300
 
 
 def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
@@ -308,15 +270,11 @@ def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
     assert (result.outcome.ok, ahead.outcome.ok) == (False, False)
     assert result.outcome.sentence in ahead.sentence
     form = pa.Form(mode="causal", lags=4, window=4, bias=True)
-    doubts = []
-    for n_tokens in (60, 600):
+    # Noise is learned by heart: no error over one step, and no forecast; of enough tokens not.
+    for n_tokens, doubtful in ((60, True), (600, False)):
         X = np.random.default_rng(0).standard_normal((1, n_tokens, 2))
         fitted = pa.fit(X[:, :-1], X[:, 1:], form=form, ridge=1e-9)
-        ahead = pa.forecast(fitted, X, 2, limit=1e6)
-        doubts.append(ahead.doubt)
-    # Noise is learned by heart: no error over one step, and no forecast; of enough tokens not.
-    assert doubts[0]
-    assert doubts[0] != doubts[1]
+        assert ("coefficients" in pa.forecast(fitted, X, 2, limit=1e6).doubt) == doubtful
 
 
 # ------------------------------------------------------------------ sequences alone
@@ -334,8 +292,8 @@ def test_series_alone_are_fitted_and_continued():
         expected = dull[-1] + np.arange(1, 5)[:, None] * (dull[-1] - dull[-2])
         np.testing.assert_allclose(pa.forecast(dull, 4).values, expected, atol=0.3)
     many = pa.forecast([circle(n, first=n) for n in range(30, 36)], 10)
-    assert many.values.shape == (6, 10, 2)
-    np.testing.assert_allclose(many.values[-1], circle(45, first=35)[35:], atol=1e-3)
+    for n, values in zip(range(30, 36), many.values, strict=True):
+        np.testing.assert_allclose(values, circle(n + 10, first=n)[n:], atol=1e-3)
     # Units and offsets do not matter.
     noisy = circle(80) + 0.01 * np.random.default_rng(1).standard_normal((80, 2))
     one, other = pa.forecast(noisy, 10), pa.forecast(noisy * [1e6, 1e-6] + [4e6, 0.0], 10)
@@ -357,8 +315,7 @@ def test_forms_are_chosen_by_forecasts_and_not_by_one_step():
 
 def test_a_column_of_numbers_is_a_series_of_one_coordinate():
     pandas = pytest.importorskip("pandas")
-    x = np.sin(np.arange(60) / 5)
-    form = pa.Form(mode="causal", window=1, skip=True, intercept=True)
+    x, form = np.sin(np.arange(60) / 5), pa.Form(mode="causal", window=1, skip=True)
     wanted = pa.forecast(x[:, None], 5, form=form)
     column = pandas.Series(x, index=pandas.date_range("2024-01-01", periods=60), name="wave")
     for given in (x, column, column.to_frame(), x.tolist()):
@@ -378,19 +335,16 @@ def test_misuse_is_named(turning):
     labels = np.arange(60) % 2
     logistic = pa.fit(np.random.default_rng(0).standard_normal((60, 3, 2)), labels, loss="logistic")
     classifier = pa.LinearAttentionClassifier().fit(circle(60).reshape(30, 2, 2), labels[:30])
-    known = np.ones((3, 1))
     for arguments, options, words in (
         ((turning, X), {}, "steps"),
-        ((turning, X, 0), {}, "steps"),
         ((X, X, 3), {}, "both"),
         ((full, X, 3), {}, "'full'"),
         ((context, X, 3), {}, "context"),
         ((wide, X, 3), {}, "has 3"),
         ((turning, X, 3), {"future": X}, "leave it out"),
-        ((narrow, X, 3), {"future": np.nan * known}, "future"),
-        ((narrow, X, 3), {"future": known, "predicted": [4]}, "predicted"),
+        ((narrow, X, 3), {"future": np.full((3, 1), np.nan)}, "future"),
+        ((narrow, X, 3), {"future": np.ones((3, 1)), "predicted": [4]}, "predicted"),
         ((turning, X, 3), {"tolerance": -1.0}, "tolerance"),
-        ((turning, X, 3), {"limit": np.nan}, "limit"),
         ((turning, X, 3), {"form": TURNING}, "form"),
         ((X, 3), {"form": pa.Form()}, "form"),
         ((X[:, :2], 3), {}, "3 tokens"),

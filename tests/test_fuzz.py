@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import forged_files as forged
 import polyattn as pa
@@ -34,14 +32,26 @@ MOST_SECONDS, MOST_BYTES = 10.0, 1 << 30
 # ------------------------------------------------------------------ what is done with a file
 
 
+def verb(*words):
+    """Run a verb, which may refuse the file, but not end in a traceback; returns what it prints."""
+    done = CliRunner().invoke(cli, [*map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    if done.exit_code == 1:
+        raise PolyattnError(done.stderr)
+    return done.stdout
+
+
 def use_saved(path):
     """Load anything that was saved, and do with it what its kind is for."""
+    verb("show", path)
     thing = pa.load(path)
     repr((repr(thing), str(thing)))
     if hasattr(thing, "to_dict"):
         json.dumps(thing.to_dict(), allow_nan=False)
         _ = hasattr(thing, "get_params") or thing._repr_html_()
     pa.save(thing, path.with_name("again"))
+    forged.answers(thing)
     if isinstance(thing, pa.Moments | pa.TriangularFactor):
         repr(thing + type(thing)(thing.n_dims, thing.n_outputs, form=thing.form))
         pa.fit(statistics=thing)
@@ -49,21 +59,6 @@ def use_saved(path):
         pa.verify(thing, forged.X)
     elif isinstance(thing, pa.programs.Compiled | pa.programs.Learned):
         use_program(thing)
-    elif isinstance(thing, pa.Audit | pa.HeadAudit):
-        repr((thing.sentence, thing.outcome))
-    names = ("predict", "predict_proba", "transform", "__call__")
-    for name in () if isinstance(thing, pa.programs.Learned) else names:
-        sized = getattr(thing, "layer", thing) if isinstance(thing, pa.QueryResult) else thing
-        n_dims = getattr(sized, "n_dims", getattr(thing, "n_features_in_", 1))
-        if name == "predict_proba" and getattr(thing, "loss", "") == "squared":
-            continue
-        if hasattr(thing, name) and getattr(thing, "layer", thing) is not None and n_dims < 1000:
-            beside = getattr(thing, "n_context_dims", None)
-            context = {} if beside is None else {"context": np.ones((2, 3, beside))}
-            if isinstance(thing, pa.OneHotFit):
-                getattr(thing, name)(pa.SequenceBatch.from_ids(np.zeros((2, 3), int), n_dims))
-            else:
-                getattr(thing, name)(np.full((2, 3, n_dims), 1e-3), **context)
 
 
 def use_program(thing):
@@ -76,8 +71,8 @@ def use_program(thing):
 
 def use_machine(path):
     """Load a machine, run it for some steps, and write it again."""
+    verb("program", "show", path)
     named = machines.load_machine(path)
-    repr((named.states, named.letters))
     if isinstance(named.machine, machines.DFA):
         named.machine.run([0] * 5)
     elif named.machine.n_letters:
@@ -87,29 +82,14 @@ def use_machine(path):
 
 def use_data(path):
     """Read sequences and targets, and fit where they are small."""
-    verb = "fit" if path.suffix == ".npz" else "certify"
-    done = CliRunner().invoke(cli, [verb, str(path), "--json"])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert "Traceback" not in done.stderr
-    if done.exit_code == 1:
-        raise PolyattnError(done.stderr)
-    json.loads(done.stdout, parse_constant=pytest.fail)
+    printed = verb("fit" if path.suffix == ".npz" else "certify", path, "--json")
+    json.loads(printed, parse_constant=pytest.fail)
 
 
 def use_checkpoint(path):
-    """Go on from a checkpoint."""
-    sums = pa.Moments(2, 2).update(source_beside(path), checkpoint=path)
-    pa.fit(statistics=sums)
-
-
-def source_beside(path):
-    for part in (0, 1):
-        file = path.with_name(f"data-{part}.npz")
-        if not file.exists():
-            rows = slice(20 * part, 20 * part + 20)
-            np.savez(file, X=forged.X[rows], Y=forged.Y[rows])
-    return pa.scan(str(path.with_name("data-*.npz")))
+    """Go on from a checkpoint of the source beside it."""
+    source = pa.scan(str(path.with_name("data-*.npz")))
+    pa.fit(statistics=pa.Moments(2, 2).update(source, checkpoint=path))
 
 
 # ------------------------------------------------------------------ good files
@@ -131,7 +111,7 @@ def good_files(folder):
     found = {name: [] for name in USES}
     for name in forged.THINGS:
         kind = "certificate" if name.startswith("certificate") else "saved"
-        found[kind].append(forged.saved(name, folder))
+        found[kind].append(forged.good_file(forged.THINGS[name](), folder))
     named = machines.NamedMachine(
         machines.parity(), ("even", "odd"), ("0", "1"), "parity", decides=True, input=(1, 0)
     )
@@ -153,7 +133,9 @@ def good_files(folder):
         save(folder / "data.npz", **arrays)
         found["npz"].append((folder / "data.npz").read_bytes())
     (folder / "data.npz").unlink()
-    pa.Moments(2, 2).update(source_beside(folder / "state"), checkpoint=folder / "state")
+    for part, rows in (("0", slice(20)), ("1", slice(20, 40))):
+        np.savez(folder / f"data-{part}.npz", X=forged.X[rows], Y=forged.Y[rows])
+    use_checkpoint(folder / "state")
     found["checkpoint"].append((folder / "state").read_bytes())
     return found
 
@@ -221,8 +203,8 @@ def mutated(count, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_mutated_files_are_read_or_refused(seed):
-    # With the other slow tests of this file 100,000 files are read.
-    found = mutated(12_125, seed)
+    # All seeds together read 100,000 files.
+    found = mutated(12_500, seed)
     assert not found["found"], found["found"][0]
     # Neither all nor none: the mutations are neither harmless nor always noticed at once.
     assert 0.01 < found["read"] / found["count"] < 0.5
@@ -252,54 +234,6 @@ def test_good_files_are_read_and_exceptions_of_others_are_findings(good, place, 
     monkeypatch.setitem(USES, "certificate", careless)
     for content in (b"{", b"{}", good["certificate"][0]):
         assert attempt("certificate", content, place)[0] == "unexpected"
-
-
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=12,
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", USES)
-@settings(suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_any_content_is_read_or_refused(name, good, place, data):
-    content = data.draw(st.sampled_from(good[name]))
-    at = data.draw(st.integers(0, len(content)))
-    contents = st.one_of(
-        st.binary(max_size=60),
-        ANY_JSON.map(lambda value: json.dumps(value).encode()),
-        st.binary(max_size=8).map(lambda more: content[:at] + more + content[at:]),
-        st.binary(max_size=8).map(lambda more: content[:at] + more + content[at + len(more) :]),
-    )
-    outcome, trace, _ = attempt(name, data.draw(contents), place)
-    assert outcome != "unexpected", trace
-
-
-VERBS = {
-    "saved": (["show"], ["show", "--json"], ["fit"], ["certify"]),
-    "certificate": (["show"], ["certify", "X.npy", "--check"]),
-    "machine.json": (["program", "show"], ["program", "run", "--max-steps", "9"]),
-    "machine.yaml": (["program", "show"], ["program", "compile", "fixed-dfa", "--machine"]),
-    "npz": (["learn-softmax", "--max-seconds", "0.1"], ["audit"]),
-    "checkpoint": (["show"], ["fit"]),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VERBS)
-def test_no_verb_ends_in_a_traceback(name, good, run, tmp_path):
-    np.save(tmp_path / "X.npy", forged.X)
-    path = tmp_path / f"file{USES[name][0]}"
-    for number in range(40):
-        rng = np.random.default_rng([1, number])
-        way = forged.any_bytes if rng.integers(3) == 0 else USES[name][1]
-        path.write_bytes(way(rng, forged.pick(rng, good[name])))
-        done = run(*VERBS[name][number % len(VERBS[name])], path)
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
-        assert "Traceback" not in done.stderr
 
 
 if __name__ == "__main__":

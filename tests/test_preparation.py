@@ -35,24 +35,24 @@ def close(found, expected, tolerance=1e-12):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_scaler_is_the_standard_scaler_of_all_tokens(kind, weighted):
+@pytest.mark.parametrize(("mean", "std"), [(True, True), (True, False), (False, True)])
+def test_the_scaler_is_the_standard_scaler_of_all_tokens(kind, weighted, mean, std):
     data, tokens = KINDS[kind], tokens_of(KINDS[kind])
-    weights = np.arange(len(data)) + 0.0 if weighted else None
-    of_tokens = np.repeat(weights, [len(x) for x in data]) if weighted else None
-    for mean, std in ((True, True), (True, False), (False, True)):
-        known = StandardScaler(with_mean=mean, with_std=std).fit(tokens, sample_weight=of_tokens)
-        scaler = SCALER(with_mean=mean, with_std=std).fit(data, sample_weight=weights)
-        found = scaler.transform(data)
-        assert type(found) is type(data)
-        assert [len(x) for x in found] == [len(x) for x in data]
-        close(tokens_of(found), known.transform(tokens))
-        close(tokens_of(scaler.inverse_transform(found)), tokens)
-        close(scaler.mean_, np.average(tokens, axis=0, weights=of_tokens))
-        normed = SCALER(mean, std, unit_norm=True).fit(data, sample_weight=weights)
-        sizes = np.linalg.norm(tokens_of(found), axis=1, keepdims=True)
-        close(tokens_of(normed.transform(data)), tokens_of(found) / sizes)
-    n_tokens = len(tokens) if weights is None else np.count_nonzero(of_tokens)
-    assert (scaler.n_features_in_, scaler.n_tokens_seen_) == (3, n_tokens)
+    weights = np.arange(len(data)) + 0.0 if weighted else np.ones(len(data))
+    of_tokens = np.repeat(weights, [len(x) for x in data])
+    known = StandardScaler(with_mean=mean, with_std=std).fit(tokens, sample_weight=of_tokens)
+    options = {"sample_weight": weights} if weighted else {}
+    scaler = SCALER(with_mean=mean, with_std=std).fit(data, **options)
+    found = scaler.transform(data)
+    assert type(found) is type(data)
+    assert [len(x) for x in found] == [len(x) for x in data]
+    close(tokens_of(found), known.transform(tokens))
+    close(tokens_of(scaler.inverse_transform(found)), tokens)
+    close(scaler.mean_, np.average(tokens, axis=0, weights=of_tokens))
+    normed = SCALER(mean, std, unit_norm=True).fit(data, **options)
+    sizes = np.linalg.norm(tokens_of(found), axis=1, keepdims=True)
+    close(tokens_of(normed.transform(data)), tokens_of(found) / sizes)
+    assert (scaler.n_features_in_, scaler.n_tokens_seen_) == (3, np.count_nonzero(of_tokens))
     assert scaler.n_sequences_seen_ == len(data) - weighted
 
 
@@ -96,22 +96,13 @@ def test_positions_constants_and_extremes():
     assert SCALER().fit(data).scale_[1] < 1e-12
     large = np.array([[[1.7e308], [-1.7e308], [1.7e308], [-1.7e308]]])
     close(SCALER().fit_transform(large)[0, :, 0], [1, -1, 1, -1])
-    for tokens in ([[3.0]], [[0.0]], [[5e-324]], [[5e-324], [0.0]]):
-        assert SCALER().fit([np.array(tokens)]).scale_.tolist() == [1.0]
     assert not SCALER(unit_norm=True).fit_transform(np.ones((2, 3, 2))).any()
-    wild = np.concatenate([X, np.full((1, 6, 3), 1e200)])
-    close(
-        SCALER().fit(wild, sample_weight=np.append(np.ones(20), 0.0)).scale_, SCALER().fit(X).scale_
-    )
-    for size in (1e-300, 1e300):
-        close(SCALER().fit(X, sample_weight=np.full(20, size)).scale_, SCALER().fit(X).scale_)
 
 
 @pytest.mark.parametrize("make", [SCALER, lambda **o: IMPUTER(add_indicator=True, **o)])
 def test_kinds_of_numbers_and_axes_do_not_matter(make):
-    data = np.where(X > 150, NAN, X) if make is not SCALER else X
-    expected = make().fit_transform(data)
-    turned = make(layout="channels_first")
+    data = np.where(X > 150, NAN, X) if make is not SCALER else X.copy()
+    expected, turned = make().fit_transform(data), make(layout="channels_first")
     found = turned.fit_transform(data.swapaxes(1, 2))
     assert np.array_equal(found.swapaxes(1, 2), expected)
     listed = turned.transform(list(data.swapaxes(1, 2)))
@@ -121,34 +112,30 @@ def test_kinds_of_numbers_and_axes_do_not_matter(make):
     assert found.dtype == np.float64
     assert np.array_equal(found, make().fit_transform(single.astype(float)))
     data.setflags(write=False)
-    for other in (make(), SCALER(with_mean=False, with_std=False)):
-        assert not np.shares_memory(other.fit_transform(np.nan_to_num(data)), data)
-    ids = pa.SequenceBatch.from_ids([[0, 1, 1], [2, 0, 1]], 3)
-    dense = np.eye(3)[np.array([[0, 1, 1], [2, 0, 1]])]
-    close(tokens_of(make().fit_transform(ids)), tokens_of(make().fit_transform(dense)))
+    assert not np.shares_memory(make().fit_transform(np.nan_to_num(data)), data)
+    ids = np.array([[0, 1, 1], [2, 0, 1]])
+    found = make().fit_transform(pa.SequenceBatch.from_ids(ids, 3))
+    close(tokens_of(found), tokens_of(make().fit_transform(np.eye(3)[ids])))
 
 
 def test_a_source_is_scaled_chunk_by_chunk(tmp_path):
     weights = RNG.random(20)
     for name, some in (("a", slice(0, 9)), ("b", slice(9, 20))):
         np.savez(tmp_path / f"{name}.npz", X=X[some], Y=Y[some], weights=weights[some])
-    source = pa.scan([(X[:9], Y[:9], weights[:9]), (X[9:], Y[9:], weights[9:])])
-    files = pa.scan([tmp_path / "a.npz", tmp_path / "b.npz"])
-    scaler = SCALER().fit(source)
-    close(scaler.mean_, SCALER().fit(X, sample_weight=weights).mean_)
-    close(scaler.scale_, SCALER().partial_fit(source).scale_)
+    source = pa.scan([tmp_path / "a.npz", tmp_path / "b.npz"])
+    scaler, expected = SCALER().fit(source), SCALER().fit(X, sample_weight=weights)
     assert scaler.n_sequences_seen_ == 20
+    for fitted in (scaler, SCALER().partial_fit(source)):
+        close(fitted.mean_, expected.mean_)
+        close(fitted.scale_, expected.scale_)
+    view, scaled = scaler.transform(source), scaler.transform(X)
     for options in ({"ridge": "loo"}, {"ridge": 0.1, "solver": "iterative"}, {"ridge": 0.1}):
-        scaled = scaler.transform(X)
-        expected = pa.fit(scaled, Y, sample_weight=weights, **options)
-        for view in (scaler.transform(source), scaler.transform(files)):
-            found = pa.fit(view, **options)
-            close(found.coef, expected.coef, 1e-7)
-            close(np.ravel(found.predict(view)), np.ravel(expected.predict(scaled)), 1e-7)
-    view = scaler.transform(files)
+        known, found = pa.fit(scaled, Y, sample_weight=weights, **options), pa.fit(view, **options)
+        close(found.coef, known.coef, 1e-7)
+        close(np.ravel(found.predict(view)), np.ravel(known.predict(scaled)), 1e-7)
     before = pa.fit(view, ridge=0.1, checkpoint=tmp_path / "sums")
     with pytest.raises(InvalidInput, match="other data"):  # sums over other tokens are other sums
-        pa.fit(files, ridge=0.1, checkpoint=tmp_path / "sums")
+        pa.fit(source, ridge=0.1, checkpoint=tmp_path / "sums")
     scaler.fit(10 * X)  # a view keeps the scale that it was made with
     assert pa.fit(view, ridge=0.1).risk == before.risk
     model = make_pipeline(SCALER(), pa.LinearAttentionRegressor(ridge=0.1)).fit(source)
@@ -179,11 +166,9 @@ def filled(sequence, strategy, default):
         elements=st.sampled_from([NAN, NAN, 0.0, 1.0, -2.5, 1e300]),
     ),
     cut=st.integers(1, 11), strategy=st.sampled_from(["previous", "linear"]),
-    exponent=st.sampled_from([-900, 0, 20]),
 )  # fmt: skip
-def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy, exponent):
-    """And a sequence is filled alike whatever stands beside it, in any units."""
-    data = np.ldexp(data, exponent)
+def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy):
+    """And a sequence is filled alike whatever stands beside it."""
     sequences = [part for part in (data[:cut], data[cut:]) if len(part)]
     training = [[[4.0] * data.shape[1], [NAN] * data.shape[1]], [[9.0] * data.shape[1]] * 2]
     imputer = IMPUTER(strategy, add_indicator=True).fit([np.array(each) for each in training])
@@ -199,22 +184,17 @@ def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy, exponent):
 
 
 @pytest.mark.parametrize("strategy", ["mean", "median", "constant"])
-def test_statistics_are_those_of_simple_imputer_on_all_tokens(strategy):
+@pytest.mark.parametrize("add_indicator", [False, True])
+def test_statistics_are_those_of_simple_imputer_on_all_tokens(strategy, add_indicator):
     data = GAPS.copy()
     data[..., 1] = np.nan_to_num(data[..., 1])  # a coordinate without gaps in training
     fresh = np.where(RNG.random((5, 4, 3)) < 0.3, NAN, RNG.standard_normal((5, 4, 3)))
     fill_value = 7.5 if strategy == "constant" else None
-    for add_indicator in (False, True):
-        known = SimpleImputer(strategy=strategy, fill_value=fill_value, add_indicator=add_indicator)
-        known.fit(tokens_of(data))
-        imputer = IMPUTER(strategy, fill_value=7.5, add_indicator=add_indicator).fit(data)
-        close(tokens_of(imputer.transform(fresh)), known.transform(tokens_of(fresh)))
-        names = imputer.get_feature_names_out().tolist()
-        assert names == known.get_feature_names_out().tolist()
-    for size in (1e-300, 1e308) if strategy != "constant" else ():
-        few = np.array([[[0.5], [NAN], [1.5], [NAN]], [[NAN], [NAN], [NAN], [NAN]]])
-        found = IMPUTER(strategy).fit_transform(size * few)
-        close(found / size, IMPUTER(strategy).fit_transform(few))
+    known = SimpleImputer(strategy=strategy, fill_value=fill_value, add_indicator=add_indicator)
+    known.fit(tokens_of(data))
+    imputer = IMPUTER(strategy, fill_value=7.5, add_indicator=add_indicator).fit(data)
+    close(tokens_of(imputer.transform(fresh)), known.transform(tokens_of(fresh)))
+    assert imputer.get_feature_names_out().tolist() == known.get_feature_names_out().tolist()
 
 
 # Misuse -------------------------------------------------------------------------------------
@@ -226,27 +206,23 @@ def at(value, place=(4, 2, 1), data=X):
     return data
 
 
-HUGE, NO_X2 = np.full(20, 1e306), np.where(np.arange(3) == 2, NAN, GAPS)
 FITTED = SCALER().fit(X)
 REFUSED = [
     (lambda: SCALER().fit(at(NAN)), "sequence 4, token 2, coordinate 1"),
     (lambda: pa.LinearAttentionRegressor().fit(at(NAN), Y), "SequenceImputer"),
     (lambda: IMPUTER().fit(at(np.inf)), "sequence 4, token 2, coordinate 1"),
-    (lambda: IMPUTER().fit(NO_X2), "coordinate 2"),
+    (lambda: IMPUTER().fit(np.where(np.arange(3) == 2, NAN, GAPS)), "coordinate 2"),
     (lambda: IMPUTER().fit(pa.scan(X)), "source"), (lambda: IMPUTER().fit(X[0]), "table"),
     (lambda: SCALER().fit(X[0]), "table"), (lambda: SCALER().fit([]), "empty"),
     (lambda: SCALER().fit(X, sample_weight=np.zeros(20)), "sample_weight"),
-    (lambda: SCALER().fit(X, None, HUGE).partial_fit(X, None, HUGE), "weights"),
     (lambda: SCALER().fit(pa.scan(X), sample_weight=Y**2), "sample_weight"),
     (lambda: FITTED.transform(pa.scan(X[..., :2])), "2"),
     (lambda: FITTED.transform(X[..., :2]), "3 coordinates; got 2"),
     (lambda: IMPUTER().fit(X).transform(X[..., :2]), "3 coordinates; got 2"),
     (lambda: FITTED.transform(at(1e308, (3, 1, 2))), "sequence 3, token 1, coordinate 2"),
-    (lambda: SCALER().fit(1e100 * X).inverse_transform(1e300 * X), "back"),
     (lambda: SCALER(unit_norm=True).fit(X).inverse_transform(X), "unit_norm"),
     (lambda: FITTED.inverse_transform(pa.scan(X)), "source"),
     (lambda: FITTED.get_feature_names_out(["a"]), "3 names"),
-    (lambda: FITTED.set_output(transform="pandas"), "table"),
     (lambda: IMPUTER("constant", NAN).fit(X), "fill_value"),
     (lambda: IMPUTER("next").fit(X), "strategy"),
 ]  # fmt: skip
@@ -295,32 +271,39 @@ LABELS = np.array(["a", "b", "c"])[np.digitize(NUMBERS, [-0.5, 0.5])]
 
 def windows(X, n):
     """Token t has the numbers of times t .. t + n - 1, coordinate by coordinate."""
-    return np.array([[[x[t + k, j] for j in range(x.shape[1]) for k in range(n)]
-                      for t in range(len(x) - n + 1)] for x in X])  # fmt: skip
+    views = np.lib.stride_tricks.sliding_window_view(X, n, axis=1)
+    return views.reshape(*views.shape[:2], -1)
 
 
-def test_series_are_sequences_of_exchanged_axes_prepared_and_fitted():
-    gaps = SERIES.copy()
-    gaps[4, 1, 2:4] = NAN
-    for options, series, steps, sequences in (
-        ({"standardise": False}, SERIES, [], SEQUENCES),
-        ({"unit_norm": True}, list(SERIES), [SCALER(unit_norm=True)], SEQUENCES),
-        ({"steps_per_token": 3}, SERIES, [SCALER()], windows(SEQUENCES, 3)),
-        ({"impute": "linear"}, gaps, [IMPUTER("linear"), SCALER()], gaps.swapaxes(1, 2)),
-        ({"form": pa.Form(decay=0.8, bias=True), "ridge": 0.1}, SERIES, [SCALER()], SEQUENCES),
-    ):  # fmt: skip
-        own = {name: options[name] for name in ("form", "ridge") if name in options}
-        default = own or {"ridge": "loo", "bias": True}
-        known = make_pipeline(*steps, pa.LinearAttentionRegressor(**default)).fit(
-            sequences, NUMBERS
-        )
-        adapter = Regressor(**options).fit(series, NUMBERS)
-        close(adapter.predict(series), known.predict(sequences), 1e-9)
-        assert adapter.tags == {"capability:missing_values": "impute" in options}
-        known = make_pipeline(*steps, pa.LinearAttentionClassifier(loss="logistic", **own))
-        known.fit(sequences, LABELS)
-        adapter = Classifier(loss="logistic", **options).fit(series, LABELS)
-        close(adapter.predict_proba(series), known.predict_proba(sequences), 1e-6)
+WITH_GAPS = SERIES.copy()
+WITH_GAPS[4, 1, 2:4] = NAN
+FORM = pa.Form(decay=0.8, bias=True)
+ADAPTED = [
+    ({"standardise": False}, SERIES, [], SEQUENCES),
+    ({"unit_norm": True}, list(SERIES), [SCALER(unit_norm=True)], SEQUENCES),
+    ({"steps_per_token": 3}, SERIES, [SCALER()], windows(SEQUENCES, 3)),
+    ({"impute": "linear"}, WITH_GAPS, [IMPUTER("linear"), SCALER()], WITH_GAPS.swapaxes(1, 2)),
+    ({"form": FORM, "ridge": 0.1}, SERIES, [SCALER()], SEQUENCES),
+]
+
+
+@pytest.mark.parametrize(("options", "series", "steps", "sequences"), ADAPTED)
+def test_series_are_sequences_of_exchanged_axes_prepared_and_fitted(
+    options, series, steps, sequences
+):
+    own = {name: options[name] for name in ("form", "ridge") if name in options}
+    known = pa.LinearAttentionRegressor(**own or {"ridge": "loo", "bias": True})
+    known = make_pipeline(*steps, known).fit(sequences, NUMBERS)
+    adapter = Regressor(**options).fit(series, NUMBERS)
+    close(adapter.predict(series), known.predict(sequences), 1e-9)
+    assert adapter.tags == {"capability:missing_values": "impute" in options}
+    known = make_pipeline(*steps, pa.LinearAttentionClassifier(loss="logistic", **own))
+    known.fit(sequences, LABELS)
+    adapter = Classifier(loss="logistic", **options).fit(series, LABELS)
+    close(adapter.predict_proba(series), known.predict_proba(sequences), 1e-6)
+
+
+def test_short_and_single_series_and_wrong_options():
     # A shorter series begins with copies of its first step.
     adapter, short = Regressor(steps_per_token=3).fit(SERIES, NUMBERS), SERIES[:1, :, :1]
     close(adapter.predict(short), adapter.predict(np.repeat(short, 3, axis=2)))

@@ -186,8 +186,8 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     estimator, y = CASES[name]
     model, data = clone(estimator), X.copy()
     data.setflags(write=False)
-    questions = ["predict", *(["decision_function"] if is_classifier(model) else [])]
-    questions += ["predict_proba"] if hasattr(model, "predict_proba") else []
+    questions = ("predict", "decision_function", "predict_proba")
+    questions = [each for each in questions if hasattr(model, each)]
     for question in questions:
         with pytest.raises(NotFittedError):
             getattr(model, question)(X)
@@ -201,22 +201,19 @@ def test_the_rules_of_scikit_learn_hold_for_sequences(name):
     assert (predicted.shape, predicted.dtype.kind) == (y.shape, y.dtype.kind)
     for question in questions:
         everything = getattr(model, question)(X)
-        same(getattr(model, question)(X[7:9]), everything[7:9])
-        same(getattr(model, question)(X[::-1]), everything[::-1])
+        same(getattr(model, question)(X[8:6:-1]), everything[8:6:-1])
         same(getattr(copy.deepcopy(model), question)(X), everything, 0.0)
     score = model.score(X, y)
     _ = model.coef_, model.outcome_
     assert vars(model) == seen
-    for kind in (list(X), pa.SequenceBatch.from_array(X), np.asfortranarray(X), X.tolist()):
+    for kind in (pa.SequenceBatch.from_array(X), np.asfortranarray(X), X.tolist()):
         same(clone(model).fit(kind, y).predict(kind), predicted)
         assert model.score(kind, y) == pytest.approx(score)
     # Fitting again forgets; the order does not matter; weights are counts.
     wider = np.concatenate([X, X[..., :1] ** 2], axis=2)
     same(clone(model).fit(wider, y).fit(X, y).predict(X), predicted, 0.0)
-    rng = np.random.default_rng(3)
-    order, counts = rng.permutation(N), rng.integers(0, 3, N)
-    same(clone(model).fit(X[order], y[order]).coef_, model.coef_, 1e-6)
-    repeated = np.repeat(np.arange(N), counts)
+    counts = np.random.default_rng(3).integers(0, 3, N)
+    repeated = np.repeat(np.arange(N), counts)[::-1]
     expected = clone(model).fit(X[repeated], y[repeated]).coef_
     same(clone(model).fit(X, y, sample_weight=counts).coef_, expected, 1e-6)
     assert model.score(X, y, counts) == pytest.approx(model.score(X[repeated], y[repeated]))
@@ -293,8 +290,6 @@ def test_folds_leave_out_what_they_should(kind):
             left_out = [data[i] for i in test]
             assert predicted[test] == pytest.approx(getattr(fitted, method)(left_out), rel=1e-4)
             assert score == pytest.approx(fitted.score(left_out, truth[test]))
-    losses = ms.cross_val_score(LOGISTIC, data, labels, cv=FOLDS, scoring="neg_log_loss")
-    assert np.isfinite(losses).all()
     assert np.all(ms.learning_curve(REG, data, y, cv=FOLDS, train_sizes=[0.5, 1.0])[2] > 0.9)
     ridges = {"param_name": "ridge", "param_range": [1e-3, 1e3]}
     scores = ms.validation_curve(REG, data, y, cv=FOLDS, **ridges)[1]
@@ -305,15 +300,14 @@ def test_folds_leave_out_what_they_should(kind):
 
 def test_forms_and_weights_of_classes_are_searched():
     form = pa.Form(decay=0.7, bias=True)
-    task = pa.data.planted(80, 6, 3, n_outputs=1, form=form, random_state=0)
+    task = pa.data.planted(80, 6, 3, n_outputs=2, form=form, random_state=0)
     forms = [pa.Form(decay=0.4, bias=True), form, pa.Form(bias=True)]
-    search = ms.GridSearchCV(REG, {"form": forms}, cv=3).fit(task.X, task.Y[..., 0])
+    search = ms.GridSearchCV(REG, {"form": forms}, cv=3).fit(task.X, task.Y)
     assert search.best_params_["form"] == form
     weights = {"class_weight": [None, "balanced", {"up": 3.0}]}
     assert ms.GridSearchCV(SQUARED, weights, cv=3).fit(X, LABELS["array"]).best_score_ > 0.7
-    Y = pa.data.random_layer(DIMS, 2, 2, "last", random_state=3)(X)
-    each = multioutput.MultiOutputRegressor(REG).fit(X, Y).predict(X)
-    assert each == pytest.approx(clone(REG).fit(X, Y).predict(X))
+    each = multioutput.MultiOutputRegressor(REG).fit(task.X, task.Y).predict(task.X)
+    assert each == pytest.approx(clone(REG).fit(task.X, task.Y).predict(task.X))
 
 
 @pytest.mark.parametrize("metadata", ["sample_weight", "context"])
