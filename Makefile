@@ -28,7 +28,7 @@ test-slow: $(STAMP)
 # next run goes on from there.  MUTANTS="--only solve --seed 2" tries others, and
 # MUTANTS="--folders cli --folders sources --sample 40" what the core does not have.
 mutants: .venv/.mutants
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tests/mutants $(MUTANTS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutants $(MUTANTS)
 
 .venv/.mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[mutants]"
