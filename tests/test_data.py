@@ -240,22 +240,20 @@ def test_sizes_in_proportion():
 @pytest.mark.parametrize("mode", oracle.MODES)
 @pytest.mark.parametrize("tokens", ["boolean", "gaussian"])
 def test_planted_softmax_targets_are_those_of_the_layer(mode, tokens):
+    options = {"logits": 2.0, "distribution": tokens, "mode": mode, "random_state": 7}
     for n_tokens in (3, (1, 4)):
-        options = {"logits": 2.0, "distribution": tokens, "mode": mode, "random_state": 7}
         task = D.planted_softmax(6, n_tokens, 3, 2, 2, **options)
         layer, X = task.layer, listed(task.X)
-        assert (layer.n_heads, layer.n_outputs, layer.mode) == (2, 2, mode)
         for x, y in zip(X, task.Y, strict=True):
             expected = oracle.softmax_forward(layer.attn, layer.value, x, mode)
             np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
-        assert (set(np.unique(np.concatenate(X))) == {-1.0, 1.0}) is (tokens == "boolean")
-        noisy = D.planted_softmax(400, (2, 3), 3, 2, 2, noise=0.3, **options)
-        away = np.concatenate(listed(noisy.Y)) - np.concatenate(listed(layer(noisy.X)))
-        assert np.std(away) == pytest.approx(0.3, rel=0.1)
-        drawn = D.random_softmax_layer(3, 2, 2, 2.0, mode=mode, random_state=7)
-        assert layer == noisy.layer == drawn
-        if tokens == "gaussian":
-            assert np.std(np.concatenate(listed(noisy.X))) == pytest.approx(1, rel=0.1)
+    noisy = D.planted_softmax(400, (2, 3), 3, 2, 2, noise=0.3, **options)
+    assert layer == noisy.layer == D.random_softmax_layer(3, 2, 2, 2.0, mode=mode, random_state=7)
+    away = np.concatenate(listed(noisy.Y)) - np.concatenate(listed(layer(noisy.X)))
+    assert np.std(away) == pytest.approx(0.3, rel=0.1)
+    values = np.concatenate(listed(noisy.X))
+    assert np.std(values) == pytest.approx(1, rel=0.1)
+    assert (set(np.unique(values)) == {-1.0, 1.0}) is (tokens == "boolean")
 
 
 def test_boolean_coordinates_are_independent_and_fair():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from functools import cache, partial
 
 import numpy as np
@@ -113,17 +112,15 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
     batch = Batch(values, offsets)
     offsets[1] = 3
     same(batch, RAGGED)
-    # Which axis is which is said.
-    assert all(word in str(batch) for word in ("4 sequences", "1..5 tokens", "2 coordinates"))
     assert np.shares_memory(batch[1], values)
     for cut in (slice(1, 3), slice(None, 2), slice(-2, None), slice(0, 99)):
         same(batch[cut], RAGGED[cut])
         assert np.shares_memory(batch[cut][0], values)
-    for at in (-1, 1, np.int64(2)):
+    for at in (-1, np.int64(2)):
         np.testing.assert_array_equal(batch[at], RAGGED[at])
     with pytest.raises(IndexError):
         batch[4]
-    for other in (slice(0, 4, 2), slice(3, 0, -1), slice(2, 2), "first", 1.5):
+    for other in (slice(0, 4, 2), slice(3, 0, -1), slice(2, 2), "first"):
         with pytest.raises((InvalidInput, InvalidType), match="sequences"):
             batch[other]
 
@@ -164,17 +161,13 @@ def test_tensors_without_numbers_at_hand_are_refused():
 # The layout of estimators -------------------------------------------------------------------
 
 
-MODELS = (
-    (pa.LinearAttentionRegressor(ridge=0.1), Y),
-    (pa.LinearAttentionRegressor("causal"), Y_TOKENS),
-    (pa.LinearAttentionClassifier(ridge=0.1), Y > 0),
-    (pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False), Y),
-)
-
-
 def test_estimators_take_channels_first_in_all_methods():
     channels = np.ascontiguousarray(X.swapaxes(1, 2))
-    for model, y in MODELS:
+    for model, y in (
+        (pa.LinearAttentionRegressor("causal"), Y_TOKENS),
+        (pa.LinearAttentionClassifier(ridge=0.1), Y > 0),
+        (pa.SoftmaxAttentionRegressor(1, "last", "moments", polish=False), Y),
+    ):
         plain = clone(model).fit(X, y)
         for given_X in (channels, in_objects(list(channels)), Batch.from_array(X)):
             learned = clone(model).set_params(layout="channels_first").fit(given_X, y)
@@ -239,7 +232,6 @@ def fitted():
 TAKERS = {
     "fit": lambda Z: pa.fit(Z, Y[:5]),
     "fit with a context": lambda Z: pa.fit(X[:5], Y[:5], context=Z),
-    "targets": lambda Z: pa.fit(X[:5], Z, mode="causal"),
     "result.generalisation": lambda Z: fitted()[0].generalisation(0.9, Z, Y[:5]),
     "certify": pa.certify,
     "verify": lambda Z: pa.verify(fitted()[2], Z), "bound": lambda Z: fitted()[2].bound(Z, 0.1),
@@ -251,7 +243,6 @@ TAKERS = {
     "softmax layer": pa.SoftmaxAttention([np.eye(2)], [np.eye(2)]),
     "learn_softmax": lambda Z: pa.learn_softmax(Z, Y[:5], n_heads=1),
     "scan": lambda Z: pa.fit(pa.scan(Z, Z), mode="causal"),
-    "regressor.fit": lambda Z: pa.LinearAttentionRegressor().fit(Z, Y[:5]),
     "regressor.predict": lambda Z: pa.LinearAttentionRegressor().fit(X, Y).predict(Z),
     "regressor.score": lambda Z: fitted()[1].score(Z, Y[:5]),
     "domain": lambda Z: pa.certify(X, domain=pa.domains.Finite(Z)),
@@ -351,38 +342,18 @@ def test_names_travel_with_batches_sources_and_streams(tmp_path):
 # What is refused ----------------------------------------------------------------------------
 
 
-def bad(value, *shape):
-    """Ones with one bad number among them."""
-    array = np.ones(shape)
-    array.flat[-1] = value
-    return array
-
-
 ONE, UNEVEN = np.ones((2, 3, 2)), [np.ones((1, 2)), np.ones((3, 2))]
+MINUS_INFINITY = [np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, -np.inf]])]
+GAP = [np.ones(1), [1.0, np.nan, 1.0]]
+REGRESSOR = pa.LinearAttentionRegressor
 
-
-def of(Z):
-    return lambda: pa.certify(Z)
-
-
-def targets(Z, Y, mode="last", **more):
-    return lambda: pa.fit(Z, Y, mode=mode, **more)
-
-
-# (a call, what the message says)
+# (a call, what the message says); shapes, numbers and weights that fit refuses are in test_fit.
 REFUSED = {
-    "NaN": (of(bad(np.nan, 2, 3, 2)), "X.*1 of 12.*sequence 1, token 2, coordinate 1"),
-    "infinity in a list": (of([np.ones((2, 2)), bad(-np.inf, 2, 2)]), "X.*1 of 8.*sequence 1, token 1"),
-    "complex": (of(ONE * 1j), "X.*complex"),
-    "objects": (of(np.full((2, 3, 2), Decimal(1))), "X"),
-    "long double": (of(ONE.astype(np.longdouble)), "X.*float64"),
-    "no sequence": (of(ONE[:0]), "X is empty"),
-    "an empty list": (of([]), "X is empty"),
-    "no tokens": (of(ONE[:, :0]), "X.*token"),
-    "a matrix": (of(ONE[0]), r"X.*\(3, 2\)"),
-    "flat lists": (of([[1.0, 2.0], [3.0]]), r"X\[0\]"),
-    "widths": (of([np.ones((2, 2)), np.ones((2, 3))]), r"X\[0\].*2.*X\[1\].*3"),
-    "values": (lambda: Batch(np.ones(3), [0, 3]), "values"),
+    "infinity": (lambda: pa.certify(MINUS_INFINITY), "X.*1 of 8.*sequence 1, token 1"),
+    "complex": (lambda: pa.certify(ONE * 1j), "X.*complex"),
+    "long double": (lambda: pa.certify(ONE.astype(np.longdouble)), "X.*float64"),
+    "no tokens": (lambda: pa.certify(ONE[:, :0]), "X.*token"),
+    "flat lists": (lambda: pa.certify([[1.0, 2.0], [3.0]]), r"X\[0\]"),
     "offsets that end": (lambda: Batch(ONE[0], [0, 2]), "offsets.*3"),
     "offsets that begin": (lambda: Batch(ONE[0], [1, 3]), "offsets.*1"),
     "offsets that fall": (lambda: Batch(ONE[0], [0, 2, 1, 3]), "sequence 1"),
@@ -391,24 +362,15 @@ REFUSED = {
     "length four": (lambda: Batch.from_padded(ONE, [1, 4]), "lengths.*1 and 3"),
     "one length": (lambda: Batch.from_padded(ONE, [1]), "lengths.*2"),
     "layout": (lambda: Batch.from_array(ONE, layout="channel_first"), "layout"),
-    "layout of an estimator": (
-        lambda: pa.LinearAttentionRegressor(layout="time_first").fit(ONE, [0, 1]), "layout"),
-    "channels": (
-        lambda: pa.LinearAttentionRegressor(layout="channels_first").fit(ONE[0], [0]),
-        "n_channels, n_time"),
-    "ids": (lambda: Batch.from_ids([[0, 3]], 3), "ids"),
-    "Y NaN": (targets(ONE, bad(np.nan, 2)), "Y.*1 of 2"),
-    "Y NaN at a token": (
-        targets(UNEVEN, [np.ones(1), [1.0, np.nan, 1.0]], "full"),
-        "1 of 4.*sequence 1, token 1, output 0"),
-    "Y count": (targets(ONE, np.ones(3)), "2 sequences.*3 targets"),
-    "Y tokens": (targets(ONE, ONE), r"mode.*\(2, 3, 2\)"),
-    "Y per sequence": (targets(ONE, np.ones(2), "causal"), r"\(2,\).*mode"),
-    "Y ragged numbers": (targets(UNEVEN, [1.0, 2.0], "causal"), r"Y\[0\]"),
-    "negative weights": (targets(ONE, [1, 2], sample_weight=[1.0, -2.0]), "sample_weight.*-2"),
-    "tokens of a context": (
-        targets(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]), "sequence 1 of context"),
-}  # fmt: skip
+    "its layout": (lambda: REGRESSOR(layout="time_first").fit(ONE, [0, 1]), "layout"),
+    "channels": (lambda: REGRESSOR(layout="channels_first").fit(ONE[0], [0]), "n_channels, n_time"),
+    "NaN in Y": (lambda: pa.fit(UNEVEN, GAP, "full"), "1 of 4.*sequence 1, token 1, output 0"),
+    "ragged Y": (lambda: pa.fit(UNEVEN, [1.0, 2.0], "causal"), r"Y\[0\]"),
+    "no context": (
+        lambda: pa.fit(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]),
+        "sequence 1 of context",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
