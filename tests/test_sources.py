@@ -423,17 +423,17 @@ def test_summaries_that_memory_does_not_hold_cost_time_and_change_nothing(tmp_pa
 def test_predictions_are_written_as_they_are(mode, run, tmp_path):
     """Numbers to the last bit, of chunk after chunk, with the names that a table has."""
     rng = np.random.default_rng(0)
-    lengths, names = rng.integers(1, 5, 12), [f'"{i}, b' for i in range(12)]
+    lengths, names = rng.integers(1, 5, 20), [f'"{i}, b' for i in range(20)]
     X = [rng.standard_normal((n, 1)) for n in lengths]
     layer = pa.LinearAttention([[1.0]], [[1e-310, -1.0, 2 / 3, 1e300]], mode)
     pa.save(layer, tmp_path / "m.safetensors")
-    ROADS["shards"](X, np.ones(12), np.ones(12), tmp_path, None)
+    ROADS["shards"](X, np.ones(20), np.ones(20), tmp_path, None)
     frame = pd.DataFrame({"who": np.repeat(names, lengths), "x": np.concatenate(X)[:, 0]})
     frame.to_parquet(tmp_path / "t.parquet", index=False, row_group_size=4)
     wanted = np.concatenate([np.atleast_2d(each) for each in layer(X)])
-    n_rows = lengths if mode == "causal" else [1] * 12
+    n_rows = lengths if mode == "causal" else [1] * 20
     for given_data, ids, called in (
-        (["*.npz"], [str(i) for i in range(12)], "sequence"),
+        (["*.npz"], [str(i) for i in range(20)], "sequence"),
         (["t.parquet", "--sequence", "who", "--tokens", "x"], names, "who"),
     ):
         for out in ("p.parquet", "p.csv"):
