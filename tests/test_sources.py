@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import gc
 import itertools
 import os
@@ -89,45 +89,33 @@ def test_whatever_holds_sequences_gives_their_sums_and_outputs(
 def test_arrays_of_one_length_are_cut_by_sequences(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.integers(-3, 4, (40, 3, 2))
-    Y, w, Z = rng.integers(-3, 4, (40, 1)).astype(float), np.full(40, 4.0), X[:, :2]
-    for dtype, order in itertools.product(("<f4", ">f8", "<i4"), "CF"):
-        np.save(tmp_path / "x.npy", np.asarray(X, dtype, order=order))
+    Y, w = rng.integers(-3, 4, (40, 1)).astype(float), np.full(40, 4.0)
+    for order in "CF":
+        np.save(tmp_path / "x.npy", np.asarray(X, ">f8", order=order))
         source = pa.scan(tmp_path / "x.npy", chunk_bytes=100)
         # What lies column by column cannot be cut by sequences.
         assert (len(source.chunks) == 1) == (order == "F")
         np.testing.assert_array_equal(np.stack(list(LAYER(source))), LAYER(X))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    lazy = [dask.array.from_array(each, chunks=size)
-            for each, size in ((X, (7, 2, 2)), (Y, (9, 1)), (w, 8))]  # fmt: skip
+    lazy = [
+        dask.array.from_array(each, chunks=size)
+        for each, size in ((X, (7, 2, 2)), (Y, (9, 1)), (w, 8))
+    ]
     for source in (pa.scan(mapped, Y, w, chunk_bytes=300), pa.scan(*lazy)):
         assert len(source.chunks) > 3
         assert_holds(source, X, Y, w, "last")
-    found = pa.Moments(2, 2, "causal").update(pa.scan(lazy[0], lazy[0]))
-    np.testing.assert_array_equal(found.cross, pa.Moments(2, 2, "causal").update(X, X).cross)
-    # A context, in memory and in files, equal and ragged.
-    np.savez(
-        tmp_path / "c.npz", X=X, Y=Y, context=Z.reshape(-1, 2), context_offsets=np.arange(41) * 2
-    )
-    expected = pa.fit(X, X, form=pa.Form(mode="full", mean=True), context=Z, ridge=1.0)
-    for data in ((X, X, None, Z), (tmp_path / "c.npz",)):
-        source = pa.scan(*data, chunk_bytes=200)
-        assert source.n_context_dims == 2
-        assert_same_outputs(expected.predict(source), expected.predict(X, Z))
 
 
 def test_outputs_depend_on_the_mode(tmp_path):
     """An array (N, n) holds n targets for each sequence, or one for each of n tokens."""
     X = np.random.default_rng(0).standard_normal((10, 5, 2))
-    for name, n in (("a", 4), ("b", 4), ("c", 5)):
-        np.savez(tmp_path / f"{name}.npz", X=X[:, :n], Y=X[:, :n, 0])
-    for source in (
-        pa.scan([tmp_path / "a.npz", tmp_path / "b.npz"]),
-        pa.scan(X[:, :4], X[:, :4, 0]),
-    ):
+    for n in (4, 5):
+        np.savez(tmp_path / f"{n}.npz", X=X[:, :n], Y=X[:, :n, 0])
+    for source in (pa.scan(tmp_path / "4.npz"), pa.scan(X[:, :4], X[:, :4, 0])):
         assert pa.fit(source, mode="last", ridge=1.0).coef.shape[0] == 4
         assert pa.fit(source, mode="causal").coef.shape[0] == 1
     every = pa.scan(str(tmp_path / "*.npz"))
-    assert pa.fit(every, mode="full", ridge=1.0).statistics.n_rows == 130
+    assert pa.fit(every, mode="full", ridge=1.0).statistics.n_rows == 90
     with pytest.raises(InvalidInput, match=r"4|5"):
         pa.fit(every, mode="last")
 
@@ -195,23 +183,21 @@ def test_forms_and_contexts_of_chunks_are_those_of_arrays(fields, X, seed):
     assert pa.verify(made, bare)
     assert pa.verify(expected, bare)
     assert pa.verify(made, X, context=Z)
+    assert not pa.verify(made, pa.scan([x + 1 for x in X], None, None, Z, chunk_bytes=100))
 
 
 def test_certificates_of_chunks_are_those_of_arrays():
+    """Of floats that look rounded, of integers beyond 2^53 and of features that depend."""
     rng = np.random.default_rng(0)
     X = rng.integers(-5, 6, (60, 4, 2))
     dependent = rng.standard_normal((60, 4, 1)) * np.array([1.0, 0.1])
-    for each, mode in (
-        (X, "causal"), (X * 2**54 + 1, "last"), (X / 10, "last"), (X[:3], "last"),
-        (dependent, "causal"), (dependent, "last"),
-    ):  # fmt: skip
+    for each in (X / 10, X * 2**54 + 1, dependent):
         source = pa.scan(each, chunk_bytes=200)
-        wanted, found = pa.certify(each, mode), pa.certify(source, mode)
+        wanted, found = pa.certify(each), pa.certify(source)
         for name in ("verdict", "digest", "method", "rank"):
             assert getattr(found, name) == getattr(wanted, name), name
-        assert pa.verify(found, source)
         assert pa.verify(found, each)
-        assert not pa.verify(found, pa.scan(each + 1, chunk_bytes=200))
+        assert pa.verify(wanted, source)
 
 
 def test_audits_and_bounds_of_chunks_are_those_of_arrays():
@@ -223,36 +209,28 @@ def test_audits_and_bounds_of_chunks_are_those_of_arrays():
         for name in ("risk", "optimal_risk", "gap", "distance"):
             assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
         assert found.certificate.verdict == wanted.certificate.verdict
-    wanted = pa.LinearAttentionRegressor("causal").fit(X, Y, w)
-    found = pa.LinearAttentionRegressor("causal", solver="direct").partial_fit(source)
-    assert found.score(source) == pytest.approx(wanted.score(X, Y, w), rel=1e-10)
-    assert_same_outputs(*(found.predict(each, return_bound=True)[1] for each in (source, X)))
+    model = pa.LinearAttentionRegressor("causal").partial_fit(source)
+    assert_same_outputs(*(model.predict(each, return_bound=True)[1] for each in (source, X)))
 
 
 def test_what_a_source_holds_is_not_given_beside_it():
     X, Y, w = data("last")
     source, bare = pa.scan(X, Y, w), pa.scan(X)
-    result, regressor = pa.fit(X, Y), pa.LinearAttentionRegressor()
-    fitted = pa.LinearAttentionRegressor().fit(X, Y)
+    result, fitted = pa.fit(X, Y), pa.LinearAttentionRegressor().fit(X, Y)
     for call, word in (
-        (lambda: pa.fit(source, Y), "leave out Y"), (lambda: pa.fit(bare), "no targets"),
-        (lambda: pa.fit(source, mode="causal"), "mode"), (lambda: pa.certify(source), "weights"),
+        (lambda: pa.fit(source, Y), "leave out Y"),
+        (lambda: pa.fit(bare), "no targets"),
+        (lambda: pa.fit(source, mode="causal"), "mode"),
+        (lambda: pa.certify(source), "weights"),
         (lambda: pa.certify(bare, context=X), "context"),
-        (lambda: pa.certify(bare, statistics=result.statistics), "not both"),
-        (lambda: pa.verify(pa.certify(X), bare, context=X), "context"),
-        (lambda: pa.audit(result, source, Y), "Y"), (lambda: pa.audit(result, bare), "source"),
+        (lambda: pa.audit(result, source, Y), "Y"),
         (lambda: result.predict(bare, context=X), "context"),
-        (lambda: result.predict(pa.scan([x[:, :2] for x in X])), "3 coordinates"),
         (lambda: pa.learning_curve(source, None), "at random"),
-        (lambda: pa.SoftmaxAttentionRegressor().fit(source, Y), "memory"),
-        *((lambda f=f: f(bare), "no targets") for f in (regressor.partial_fit, fitted.score)),
-        (lambda: regressor.fit(X), "y"),
-        *((lambda n=n: pa.Moments(3, 2).update(source, **{n: "x"}), n)
-          for n in ("sample_weight", "chunk")),
+        (lambda: fitted.partial_fit(bare), "no targets"),
+        (lambda: pa.Moments(3, 2).update(source, sample_weight=w), "sample_weight"),
+        (lambda: pa.Moments(3, 2).update(source, chunk="x"), "chunk"),
         (lambda: pa.Moments(2, 2).update(source), "n_dims"),
-        (lambda: pa.Moments(3, 1).update(source), "n_outputs"),
-        (lambda: pa.Moments(3, 2, n_context_dims=2).update(source), "n_context_dims"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidInput, match=word):
             call()
 
@@ -273,18 +251,14 @@ def test_a_file_counts_once(kind, tmp_path):
     paths = write_shards(tmp_path)
     whole = kind(2, 1).update(pa.scan(paths[::-1]))
     assert whole == kind(2, 1).update(pa.scan(str(tmp_path / "*.npz")))  # in order of their names
-    parts = [kind(2, 1).update(pa.scan(path)) for path in paths]
-    assert sum(parts).n_sequences == whole.n_sequences == 24
-    whole.save(tmp_path / "sums")
-    before = whole.copy()
+    assert whole.n_sequences == 24
     for call in (
-        lambda: whole.update(pa.scan(paths[1])), lambda: whole + parts[2],
-        lambda: pa.load(tmp_path / "sums") + parts[0],
-    ):  # fmt: skip
+        lambda: whole.update(pa.scan(paths[1])),
+        lambda: whole + kind(2, 1).update(pa.scan(paths[2])),
+    ):
         with pytest.raises(InvalidInput, match=r"\.npz.*already counted"):
             call()
-    assert whole == before
-    # A file with other content is noticed, too; what else lies there is not.
+    # A file with other content is noticed, too.
     write_shards(tmp_path, 1, Y=np.zeros((8, 1)))
     with pytest.raises(InvalidInput, match="changed"):
         whole.update(pa.scan(paths[0]))
@@ -303,7 +277,7 @@ def test_a_file_counts_once(kind, tmp_path):
 BAD_CONTENT = (
     {"X": np.full((8, 3, 2), np.nan)}, {"X": np.ones((8, 3, 3))}, {"Y": np.ones((8, 2))},
     {"Y": np.ones((7, 1))}, {"weights": np.full(8, -1.0)}, {"weights": np.ones(3)},
-    {"X": np.ones((8, 3, 2)) * [1.0, 1e-150]}, {"lengths": np.array([1, 2, 3, 4, 1, 1, 1, 1])},
+    {"lengths": np.array([1, 2, 3, 4, 1, 1, 1, 1])},
     {"X": np.ones((6, 2)), "offsets": np.array([0, 5, 3, 6, 6, 6, 6, 6, 6])},
 )  # fmt: skip
 
@@ -333,27 +307,22 @@ def test_a_bad_shard_is_named_and_leaves_nothing_behind(tmp_path):
 def test_damaged_changed_and_removed_files_are_refused(chunk_bytes, tmp_path):
     rng, path = np.random.default_rng(0), tmp_path / "a.npz"
     offsets = np.append(0, np.cumsum(rng.integers(2, 5, 100)))
-    held = {"X": rng.standard_normal((offsets[-1], 3)), "Y": rng.standard_normal((100, 1)),
-            "offsets": offsets}  # fmt: skip
-    np.savez(path, **held)
-    whole = path.read_bytes()
-    pa.fit(pa.scan(path, chunk_bytes=chunk_bytes))
+    X, Y = rng.standard_normal((offsets[-1], 3)), rng.standard_normal((100, 1))
+    np.savez(path, X=X, Y=Y, offsets=offsets)
+    whole, source = path.read_bytes(), pa.scan(path, chunk_bytes=chunk_bytes)
+    pa.fit(source)
     # One bit of one array, in the last chunk: only a checksum tells.
-    for array in held.values():
+    for array in (X, Y, offsets):
         at = whole.index(array.tobytes()) + array.nbytes - 9
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(FileFormatError, match=r"a\.npz"):
             pa.fit(pa.scan(path, chunk_bytes=chunk_bytes))
-    path.write_bytes(whole)
-    source = pa.scan(path, chunk_bytes=chunk_bytes)
-    for change in (
-        lambda: os.utime(path, ns=(1, 1)), lambda: path.write_bytes(whole[:-100]), path.unlink
-    ):  # fmt: skip
+    for change in (lambda: path.write_bytes(whole[:-100]), path.unlink):
         change()
         with pytest.raises(FileFormatError, match=r"a\.npz"):
             pa.fit(source)
     np.save(tmp_path / "x.npy", np.zeros((9, 2, 2)))
-    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    os.truncate(tmp_path / "x.npy", 300)
     with pytest.raises(FileFormatError, match=r"x\.npy"):
         pa.scan(tmp_path / "x.npy")
 
@@ -362,20 +331,12 @@ def test_damaged_changed_and_removed_files_are_refused(chunk_bytes, tmp_path):
 
 
 def test_iterables_that_change_are_refused():
-    X, calls = np.random.default_rng(0).standard_normal((10, 3, 2)), []
-
-    def other_numbers():
-        calls.append(1)
-        return [(X * len(calls), X[:, 0])]
-
-    def fewer():
-        calls.append(1)
-        return [(X, X[:, 0])] * (3 - len(calls))
-
-    for items, word in ((other_numbers, "item 0"), (fewer, "item 1")):
-        calls.clear()
-        source = pa.scan(items)
-        with pytest.raises(InvalidInput, match=word):
+    X = np.random.default_rng(0).standard_normal((10, 3, 2))
+    passes = ([(X, X[:, 0])] * 2, [(X, X[:, 0]), (2 * X, X[:, 0])], [(X, X[:, 0])])
+    for later in passes[1:]:
+        calls = iter((passes[0], later, later))
+        source = pa.scan(lambda calls=calls: next(calls))
+        with pytest.raises(InvalidInput, match="item 1"):
             pa.fit(source)
 
 
@@ -392,35 +353,35 @@ def test_a_wrong_item_is_named():
                 pa.scan(given_items)
 
 
+@contextlib.contextmanager
+def full_disk(n_bytes):
+    """Files may not grow beyond a limit: writing fails as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_iterators_are_kept_in_a_file_that_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gc.collect()
     descriptors, buffer = len(os.listdir("/proc/self/fd")), np.empty((7, 5, 2))
 
-    def filling(error=None):  # an array that is used again
+    def filling():  # an array that is used again
         for value in range(3):
             buffer[:] = value
             yield buffer, buffer[:, 0]
-        if error is not None:
-            raise error
 
     source = pa.scan(filling())
     wanted = LAYER(np.arange(3.0)[:, None, None] * np.ones((3, 5, 2)))
-    for _ in range(2):
-        np.testing.assert_array_equal(np.stack(list(LAYER(source)))[::7], wanted)
     with ThreadPoolExecutor(4) as pool:
-        sums = list(pool.map(lambda kept: pa.Moments(2, 2).update(kept), [source] * 8))
-    assert all(each == sums[0] for each in sums)
-    with pytest.raises(RuntimeError, match="network"):
-        pa.scan(filling(RuntimeError("the network is gone")))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"item \d.*TMPDIR"):
-            pa.scan(filling())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    del source
+        for outputs in pool.map(LAYER, [source] * 8):
+            np.testing.assert_array_equal(np.stack(outputs)[::7], wanted)
+    with full_disk(1000), pytest.raises(OSError, match=r"item \d.*TMPDIR"):
+        pa.scan(filling())
+    del source, outputs
     gc.collect()
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) <= descriptors
@@ -437,69 +398,84 @@ def test_memory_is_that_of_one_item():
     assert peaks[1] < 1.2 * peaks[0]
 
 
+@pytest.mark.slow
+def test_summaries_that_memory_does_not_hold_cost_time_and_change_nothing(tmp_path, monkeypatch):
+    """Passes of the iterative solver go over 4 million numbers, which may stand in a file."""
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((13_200, 120, 24)), rng.standard_normal((13_200, 1))
+    options, sysconf = {"ridge": 1e3, "solver": "iterative"}, os.sysconf
+    expected = pa.fit(*data, **options).coef
+    few_pages = {"SC_PHYS_PAGES": 2000, "SC_AVPHYS_PAGES": 2000}
+    monkeypatch.setattr(os, "sysconf", lambda name: few_pages.get(name) or sysconf(name))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for disk in (contextlib.nullcontext(), full_disk(10**6)):
+        with disk:
+            found = pa.fit(*data, **options).coef
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    assert os.listdir(tmp_path) == []
+
+
 # Predictions in files -----------------------------------------------------------------------
 
 
-def rows_of(path):
-    """The rows of a table; of a CSV file, as Python reads its texts."""
-    if path.suffix != ".csv":
-        return pd.read_parquet(path)
-    with path.open(newline="") as file:
-        return pd.DataFrame(list(csv.DictReader(file)))
-
-
-@pytest.mark.parametrize(("mode", "equal"), [("last", False), ("causal", False), ("causal", True)])
-def test_predictions_are_written_as_they_are(mode, equal, run, tmp_path):
+@pytest.mark.parametrize("mode", ["last", "causal"])
+def test_predictions_are_written_as_they_are(mode, run, tmp_path):
     """Numbers to the last bit, of chunk after chunk, with the names that a table has."""
     rng = np.random.default_rng(0)
-    lengths = [3] * 9 if equal else rng.integers(1, 5, 9)
-    X, names = [rng.standard_normal((n, 1)) for n in lengths], [f'"{i}, b' for i in range(9)]
+    lengths, names = rng.integers(1, 5, 20), [f'"{i}, b' for i in range(20)]
+    X = [rng.standard_normal((n, 1)) for n in lengths]
     layer = pa.LinearAttention([[1.0]], [[1e-310, -1.0, 2 / 3, 1e300]], mode)
     pa.save(layer, tmp_path / "m.safetensors")
-    for number, part in enumerate((X[:2], X[2:])):
-        offsets = np.cumsum([0, *map(len, part)])
-        np.savez(tmp_path / f"{number}.npz", X=np.concatenate(part), offsets=offsets)
+    ROADS["shards"](X, np.ones(20), np.ones(20), tmp_path, None)
     frame = pd.DataFrame({"who": np.repeat(names, lengths), "x": np.concatenate(X)[:, 0]})
     frame.to_parquet(tmp_path / "t.parquet", index=False, row_group_size=4)
-    of_rows = np.concatenate([np.atleast_2d(each) for each in layer(X)])
-    each = lengths if mode == "causal" else [1] * 9
+    wanted = np.concatenate([np.atleast_2d(each) for each in layer(X)])
+    n_rows = lengths if mode == "causal" else [1] * 20
     for given_data, ids, called in (
-        (["*.npz"], "012345678", "sequence"),
+        (["*.npz"], [str(i) for i in range(20)], "sequence"),
         (["t.parquet", "--sequence", "who", "--tokens", "x"], names, "who"),
     ):
         for out in ("p.parquet", "p.csv"):
             assert run("predict", "m.safetensors", *given_data, "-o", out).exit_code == 0
-            table = rows_of(tmp_path / out)
+            table = pd.read_csv(out, dtype=str) if out == "p.csv" else pd.read_parquet(out)
             found = table[[f"prediction_{k}" for k in range(4)]].to_numpy().astype(float)
-            np.testing.assert_array_equal(found, of_rows)
-            assert table[called].astype(str).tolist() == np.repeat(list(ids), each).tolist()
+            np.testing.assert_array_equal(found, wanted)
+            assert table[called].astype(str).tolist() == np.repeat(ids, n_rows).tolist()
             if mode == "causal":
                 assert table["token"].astype(int).tolist() == [t for n in lengths for t in range(n)]
-        fits_an_array = equal or mode == "last"
-        done = run("predict", "m.safetensors", *given_data, "-o", "p.npy")
-        assert (done.exit_code == 0) == (tmp_path / "p.npy").exists() == fits_an_array
-        assert run("predict", "m.safetensors", *given_data, "-o", "p.npz").exit_code == 0
-        with np.load(tmp_path / "p.npz") as held:
-            if fits_an_array:
-                np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), held["Y"])
-                np.testing.assert_array_equal(held["Y"], np.stack(layer(X)))
-            else:
-                np.testing.assert_array_equal(held["values"], of_rows)
-                np.testing.assert_array_equal(np.diff(held["offsets"]), lengths)
 
 
-def test_predictions_that_fail_leave_the_earlier_file(run, tmp_path):
-    pa.save(pa.LinearAttention(np.eye(2), np.eye(2)), tmp_path / "m.safetensors")
-    write_shards(tmp_path, 1)
-    np.savez(tmp_path / "9.npz", X=np.full((8, 3, 2), np.nan))
-    for out in ("p.parquet", "p.csv", "p.npy", "p.npz"):
-        assert run("predict", "m.safetensors", "0.npz", "-o", out).exit_code == 0
-        before, files = (tmp_path / out).read_bytes(), sorted(tmp_path.iterdir())
-        assert run("predict", "m.safetensors", "0.npz", "9.npz", "-o", out).exit_code == 1
-        assert (tmp_path / out).read_bytes() == before
-        assert sorted(tmp_path.iterdir()) == files
-    for out in ("p.txt", "none/p.csv"):
-        assert run("predict", "m.safetensors", "0.npz", "-o", out).exit_code in (1, 2)
+@pytest.mark.parametrize("lengths", [[3] * 12, [3] * 9 + [4] * 3], ids=str)
+def test_predictions_are_arrays_of_one_shape_or_values_and_offsets(lengths, run, tmp_path):
+    """Where lengths differ that is seen across files, too."""
+    X = [np.random.default_rng(n).standard_normal((n, 1)) for n in lengths]
+    layer = pa.LinearAttention([[1.0]], [[1e-310, -1.0, 2 / 3, 1e300]], "causal")
+    pa.save(layer, tmp_path / "m.safetensors")
+    ROADS["shards"](X, np.ones(12), np.ones(12), tmp_path, None)
+    equal, wanted = len(set(lengths)) == 1, layer(X)
+    done = run("predict", "m.safetensors", "*.npz", "-o", "p.npy")
+    assert (done.exit_code == 0) == (tmp_path / "p.npy").exists() == equal
+    assert run("predict", "m.safetensors", "*.npz", "-o", "p.npz").exit_code == 0
+    with np.load(tmp_path / "p.npz") as held:
+        if equal:
+            np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), held["Y"])
+            np.testing.assert_array_equal(held["Y"], np.stack(wanted))
+        else:
+            np.testing.assert_array_equal(held["values"], np.concatenate(wanted))
+            np.testing.assert_array_equal(np.diff(held["offsets"]), lengths)
+
+
+@pytest.mark.parametrize("out", ["p.parquet", "p.csv", "p.npy", "p.npz"])
+def test_predictions_that_fail_leave_the_earlier_file(out, run, tmp_path):
+    pa.save(pa.LinearAttention([[1.0]], [[1.0]]), tmp_path / "m.safetensors")
+    np.savez(tmp_path / "0.npz", X=np.ones((8, 3, 1)))
+    np.savez(tmp_path / "1.npz", X=np.full((8, 3, 1), np.nan))
+    assert run("predict", "m.safetensors", "0.npz", "-o", out).exit_code == 0
+    before, files = (tmp_path / out).read_bytes(), sorted(tmp_path.iterdir())
+    assert run("predict", "m.safetensors", "*.npz", "-o", out).exit_code == 1
+    assert (tmp_path / out).read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == files
 
 
 # What is refused ----------------------------------------------------------------------------
@@ -509,20 +485,17 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     (a,) = write_shards(tmp_path, 1)
     (tmp_path / "t.docx").write_text("?")
     (tmp_path / "t.csv").write_text("who,a\n1,2\n")
-    (tmp_path / "b.arrow").write_text("")
     X = np.zeros((2, 2, 2))
     lazy, pair = dask.array.from_array(X), dask.delayed((X, X[:, 0]))
-    two_kinds = [str(tmp_path / "t.csv"), str(tmp_path / "b.arrow")]
     for given_data, options, word in (
         (str(tmp_path / "none-*.npz"), {}, "none"), (str(tmp_path), {}, "folder"),
         (str(tmp_path / "t.docx"), {}, "t.docx"), (a, {"order": "t"}, "order"), (a, {"Y": [1]}, "Y"),
         ([a, str(tmp_path / "t.csv")], {}, "kind"), (a, {"chunk_bytes": 0}, "chunk_bytes"),
-        (two_kinds, {"sequence": "who", "tokens": "a"}, "suffix"), (X, {"tokens": "x"}, "tokens"),
-        (iter([]), {}, "nothing"), (list, {}, "nothing"), ((x for x in [1]), {}, "item 0"),
-        (iter([]), {"Y": [1]}, "Y"), (pa.scan(a), {}, "source"), (X, {"Y": np.zeros(3)}, "3 targets"),
-        (lazy, {"tokens": ["a"]}, "tokens"), (lazy, {"context": X}, "context"),
-        (lazy, {"Y": X}, "dask arrays"), (lazy[lazy[:, 0, 0] > 0], {}, "compute_chunk_sizes"),
-        (lazy, {"Y": lazy[:1]}, "number"), (lazy[0], {}, "X"), (lazy[:, :0], {}, "0"),
+        (X, {"tokens": "x"}, "tokens"), (iter([]), {}, "nothing"), (list, {}, "nothing"),
+        ((x for x in [1]), {}, "item 0"), (iter([]), {"Y": [1]}, "Y"), (pa.scan(a), {}, "source"),
+        (X, {"Y": np.zeros(3)}, "3 targets"), (lazy, {"tokens": ["a"]}, "tokens"),
+        (lazy, {"context": X}, "context"), (lazy, {"Y": X}, "dask arrays"),
+        (lazy[lazy[:, 0, 0] > 0], {}, "compute_chunk_sizes"), (lazy, {"Y": lazy[:1]}, "number"),
         ([pair], {"Y": X}, "Y"), ([pair, pair], {}, "twice"), ([dask.delayed(X)], {}, "pair"),
     ):  # fmt: skip
         with pytest.raises((PolyattnError, InvalidType), match=word):
