@@ -25,10 +25,8 @@ def planted(d, n_heads, e=None, rank=None, seed=0, size=1.0, bias=False, bias_si
     attn = size * left @ right.transpose(0, 2, 1) / np.sqrt(rank * rows)
     into, out = rng.standard_normal((n_heads, rows, rank)), rng.standard_normal((n_heads, rank, e))
     value = into @ out / np.sqrt(rank * rows)
-    if bias:
-        attn[:, -1] *= bias_size
-        value[:, -1] *= bias_size
-    return pa.SoftmaxAttention(attn, value, bias=bias)
+    scale = np.append(np.ones(d), [bias_size] * bias)[:, None]
+    return pa.SoftmaxAttention(scale * attn, scale * value, bias=bias)
 
 
 def differences(layer, result):
@@ -44,38 +42,35 @@ def differences(layer, result):
     return parts
 
 
+def sizes(matrices):
+    """The norm of every head."""
+    return np.linalg.norm(matrices, axis=(1, 2))
+
+
 def worst(layer, result):
     """The largest error of a head, relative to its size."""
-    of_attn, of_value = (np.linalg.norm(e, axis=(1, 2)) for e, _ in differences(layer, result))
-    d = layer.n_dims
-    sizes = [np.linalg.norm(each, axis=(1, 2)) for each in (layer.attn[:, :, :d], layer.value)]
-    return max(np.max(of_attn / sizes[0]), np.max(of_value / sizes[1]))
+    of_attn, of_value = (sizes(error) for error, _ in differences(layer, result))
+    shown = layer.attn[:, :, : layer.n_dims]
+    return max(np.max(of_attn / sizes(shown)), np.max(of_value / sizes(layer.value)))
 
 
 def assert_recovered(layer, result, tolerance=1e-9):
-    assert result.outcome.name == "recovered", str(result.outcome)
     assert result.recovered
+    assert result.outcome.name == "recovered", str(result.outcome)
     assert worst(layer, result) <= tolerance
 
 
-def hard_families():
-    """Heads that are hard to tell apart, or of very different size, and few outputs."""
-    layer, few = planted(6, 3, seed=9), {f"{h} heads, one output": planted(6, h, 1) for h in (1, 3)}
-    (A, B, _), (V, W, _) = attn, value = layer.attn, layer.value
-    sizes = np.array([1.0, 0.1, 0.01])[:, None, None]
-    families = {
-        "attn of different size": (attn / sizes, value),
-        "value of different size": (attn, value * sizes),
-        "attn within one percent": (attn[:1] + 0.01 * attn, value),
-        "multiples of the identity": (np.eye(6) * np.array([1, 2, -0.7])[:, None, None], value),
-        "opposite attn": (np.stack([A, -A, B]), value),
-        "equal values": (attn, value[[0, 0, 0]]),
-        "values that cancel": (attn, np.stack([V, W, -V - W])),
-        "attn of rank one": (np.stack([np.outer(a[0], a[1]) for a in attn]), value),
-        "values into one direction": (attn, np.stack([np.outer(v[0], W[1]) for v in value])),
-    }
-    few |= {"4 heads, two outputs": planted(6, 4, 2, seed=7)}
-    return {name: pa.SoftmaxAttention(*each) for name, each in families.items()} | few
+FAMILIES = (
+    "close", "same_value", "rank_one_value", "scales", "identity", "rank_one_attn", "cancel",
+    "sharp_mix", "permutation",
+)  # fmt: skip
+HARD = {family: pa.data.hard_softmax_layer(family, 6, 3, 6.0) for family in FAMILIES} | {
+    "opposite attn": pa.SoftmaxAttention(
+        [np.eye(2), -np.eye(2)], [[[1, 0], [0, 2]], [[0, 1], [1, 0]]]
+    ),
+    "3 heads, one output": planted(6, 3, 1),
+    "4 heads, two outputs": planted(6, 4, 2, seed=7),
+}
 
 
 # ------------------------------------------------------------------ heads
@@ -125,10 +120,9 @@ def test_what_is_recovered_is_right(box):
         assert not result.recovered
 
 
-@pytest.mark.parametrize("name", hard_families())
+@pytest.mark.parametrize("name", HARD)
 def test_heads_that_are_hard_to_separate(name):
-    layer = hard_families()[name]
-    assert_recovered(layer, pa.learn_from_queries(layer), 1e-6)
+    assert_recovered(HARD[name], pa.learn_from_queries(HARD[name]), 1e-6)
 
 
 def test_low_rank_takes_fewer_queries():
@@ -164,83 +158,62 @@ def test_attention_without_effect_is_one_head(mode):
 def test_what_biases_cannot_show_is_fixed_by_convention():
     layer = planted(6, 2, seed=4, bias=True)
     result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), "float32"), 6, bias=True)
-    found, (b, shown) = result.layer, (each[:, -1].sum(axis=0) for each in
-                                       (layer.value, result.layer.value))  # fmt: skip
-    np.testing.assert_array_equal(found.attn[:, :, -1], 0)
-    np.testing.assert_array_equal(found.value[0, -1], found.value[1, -1])
-    # The bar of each share is that of the sum, halved; what is fixed has none.
+    np.testing.assert_array_equal(result.layer.attn[:, :, -1], 0)
+    np.testing.assert_array_equal(result.layer.value[0, -1], result.layer.value[1, -1])
+    # Bars of shares are those of the sum, which float32 rounds; what is fixed has none.
+    b, shown = (each.value[:, -1].sum(axis=0) for each in (layer, result.layer))
     assert np.all(np.abs(b - shown) < 10 * result.value_error[0, -1])
     assert np.all(result.value_error > 0)
     np.testing.assert_array_equal(result.attn_error[:, :, -1], 0)
 
 
 def test_biases_that_were_not_asked_for_are_named():
-    rng = np.random.default_rng(2)
-    attn, value = rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 4))
-    for size, digits in ((1.0, "float64"), (1e-2, "float16")):
-        biased = pa.SoftmaxAttention(attn, value * np.r_[1, 1, 1, 1, size][:, None], bias=True)
-        result = pa.learn_from_queries(lambda X, of=biased, to=digits: of(X).astype(to), 4)
-        assert result.outcome.name == "bias_needed"
-        assert "bias=True" in result.outcome.next_step
+    layer = planted(4, 2, seed=2, bias=True, bias_size=1e-2)
+    result = pa.learn_from_queries(lambda X: layer(X).astype("float16"), 4)
+    assert result.outcome.name == "bias_needed"
+    assert "bias=True" in result.outcome.next_step
     # Biases of queries and keys alone leave one-token answers linear, and show otherwise.
-    value[:, -1] = 0
-    layer = pa.SoftmaxAttention(attn, value, bias=True)
+    value = layer.value * np.r_[1, 1, 1, 1, 0][:, None]
+    layer = pa.SoftmaxAttention(layer.attn, value, bias=True)
     assert not pa.learn_from_queries(layer, 4, max_queries=2000).recovered
     assert pa.learn_from_queries(layer, 4, bias=True).recovered
 
 
-@pytest.mark.parametrize("given_number", [1, 2, 4, 12])
-def test_another_number_of_heads_is_an_outcome(given_number):
+def test_another_number_of_heads_is_an_outcome():
     layer = planted(6, 3, seed=12)
-    result = pa.learn_from_queries(layer, n_heads=given_number)
-    assert result.outcome.name == "other_number_of_heads"
-    assert not result.recovered
-    assert result.n_heads == 3
+    for n_heads in (1, 4):
+        result = pa.learn_from_queries(layer, n_heads=n_heads)
+        assert result.outcome.name == "other_number_of_heads"
+        assert result.n_heads == 3
     right, counted, unknown = (pa.learn_from_queries(layer, n_heads=n) for n in (3, "auto", None))
     assert right.recovered
     assert counted.layer == unknown.layer == right.layer
 
 
-def test_heads_that_nearly_agree_are_not_called_one():
-    for seed in (294, 932, 1570):
-        rng = np.random.default_rng(seed)
-        d, n_heads, e = (int(rng.integers(*span)) for span in ((2, 6), (1, 4), (1, 5)))
-        attn = rng.standard_normal((n_heads, d, d)) / np.sqrt(d)
-        value = rng.standard_normal((n_heads, d, e))
-        attn[1] = attn[0] + 10.0 ** rng.uniform(-9, -1) * attn[1]
-        result = pa.learn_from_queries(
-            pa.SoftmaxAttention(attn, value), random_state=seed, max_queries=20_000
-        )
-        assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
-
-
 # ------------------------------------------------------------------ sizes and units
 
 
-@pytest.mark.parametrize("power", [-900, -500, -30, 30, 500, 900])
-def test_units_of_outputs_move_values_alone(power):
-    """By powers of two nothing is rounded: all figures are the same, those with units moved."""
-    layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**power
-    plain = pa.learn_from_queries(layer)
-    scaled = pa.learn_from_queries(pa.SoftmaxAttention(layer.attn, factor * layer.value))
-    assert_recovered(layer, plain)
-    np.testing.assert_array_equal(scaled.layer.attn, plain.layer.attn)
-    np.testing.assert_array_equal(scaled.attn_error, plain.attn_error)
-    np.testing.assert_allclose(scaled.layer.value / factor, plain.layer.value, rtol=1e-15)
-    np.testing.assert_allclose(scaled.value_error / factor, plain.value_error, rtol=1e-12)
-    assert scaled.noise / factor == pytest.approx(plain.noise)
-    assert scaled.deviation == pytest.approx(plain.deviation)
+UNITS = [(1.0, 2.0**-500), (1.0, 2.0**30), (1e-100, 1.0), (1e-20, 1.0), (1e-6, 1.0), (1e6, 1.0)]
 
 
-@pytest.mark.parametrize("factor", [1e-250, 1e-100, 1e-40, 1e-20, 1e-6, 1e6])
-def test_attention_of_any_size_is_recovered(factor):
+@pytest.mark.parametrize(("of_attn", "of_value"), UNITS)
+def test_units_of_tokens_and_of_outputs_move_heads_and_bars_alone(of_attn, of_value):
     layer = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0)
-    result = pa.learn_from_queries(pa.SoftmaxAttention(factor * layer.attn, layer.value))
-    assert result.recovered, result.outcome
-    restored = pa.SoftmaxAttention(result.layer.attn / factor, result.layer.value)
-    match = pa.match_heads(restored, layer)
+    plain = pa.learn_from_queries(layer)
+    box = pa.SoftmaxAttention(of_attn * layer.attn, of_value * layer.value)
+    scaled = pa.learn_from_queries(box)
+    assert scaled.recovered, scaled.outcome
+    moved = pa.SoftmaxAttention(scaled.layer.attn / of_attn, scaled.layer.value / of_value)
+    match = pa.match_heads(moved, layer)
     assert max(match.worst_attn, match.worst_value) < 1e-9
-    assert 1e-18 < np.linalg.norm(result.attn_error / factor) < 1e-9
+    assert 1e-18 < np.linalg.norm(scaled.attn_error / of_attn) < 1e-9
+    if of_attn == 1.0:
+        # By powers of two nothing is rounded.
+        np.testing.assert_array_equal(moved.attn, plain.layer.attn)
+        np.testing.assert_array_equal(scaled.attn_error, plain.attn_error)
+        np.testing.assert_allclose(scaled.value_error / of_value, plain.value_error, rtol=1e-12)
+        assert scaled.noise / of_value == pytest.approx(plain.noise)
+        assert scaled.deviation == pytest.approx(plain.deviation)
 
 
 def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
@@ -276,13 +249,11 @@ def test_error_bars_hold_and_are_not_idle(digits, bias):
         exact = digits in ("float64", "float32")
         assert result.outcome.name == ("recovered" if exact else "recovered_to_precision")
         parts = differences(layer, result)
-        assert max(np.max(np.linalg.norm(e, axis=(1, 2)) / np.linalg.norm(bar, axis=(1, 2)))
-                   for e, bar in parts) < 3  # fmt: skip
+        assert max(np.max(sizes(e) / sizes(bar)) for e, bar in parts) < 3
         ratios.append(np.concatenate([(e / bar).ravel() for e, bar in parts]))
-        relative = [np.linalg.norm(bars, axis=(1, 2)) / np.linalg.norm(heads, axis=(1, 2))
-                    for bars, heads in ((result.attn_error, result.layer.attn),
-                                        (result.value_error, result.layer.value))]  # fmt: skip
-        assert result.doubt == pytest.approx(np.max(relative))
+        of_attn = sizes(result.attn_error) / sizes(result.layer.attn)
+        of_value = sizes(result.value_error) / sizes(result.layer.value)
+        assert result.doubt == pytest.approx(max(of_attn.max(), of_value.max()))
         assert result.doubt <= FORMATS[digits]
     ratios = np.concatenate(ratios)
     assert np.mean(np.abs(ratios) < 1.96) > 0.9
@@ -308,9 +279,9 @@ def test_a_box_that_computes_in_few_bits_is_recovered():
 def test_noise_is_measured_averaged_and_no_recovery():
     layer, rng = planted(6, 2, seed=6), np.random.default_rng(0)
 
-    def noisy(X, size=1e-3, unit=1.0):
+    def noisy(X, size=1e-3):
         outputs = layer(X)
-        return unit * (outputs + size * rng.standard_normal(outputs.shape))
+        return outputs + size * rng.standard_normal(outputs.shape)
 
     result = pa.learn_from_queries(noisy, 6)
     assert result.outcome.name == "not_deterministic"
@@ -320,10 +291,9 @@ def test_noise_is_measured_averaged_and_no_recovery():
     assert 0.4 < np.sqrt(np.mean(ratios**2)) < 1.5
     # More queries leave smaller errors.
     assert pa.learn_from_queries(noisy, 6, max_queries=900).doubt > 1.3 * result.doubt
-    for unit in (1e-200, 1e6, 1e200):
-        few = pa.learn_from_queries(lambda X, u=unit: noisy(X, 1e-7, u), 6, max_queries=300)
-        assert 0.5e-7 < few.noise / unit < 5e-7
-        assert not few.recovered
+    few = pa.learn_from_queries(lambda X: noisy(X, 1e-7), 6, max_queries=300)
+    assert 0.5e-7 < few.noise < 5e-7
+    assert not few.recovered
     for size in (0.05, 1.0):
         hidden = pa.learn_from_queries(lambda X, s=size: noisy(X, s), 6, max_queries=8000)
         assert hidden.outcome.name in ("not_deterministic", "budget")
@@ -390,14 +360,12 @@ def knows_the_sum(result, layer):
 
 def test_a_budget_ends_the_run_with_what_was_learned(layer):
     whole = pa.learn_from_queries(layer, 6)
-    for budget in (1, 40, 100, 150, 240):
+    for budget in (1, 100, 150, 240):
         result = pa.learn_from_queries(layer, 6, max_queries=budget)
         assert (result.outcome.name, result.recovered) == ("budget", False)
         assert result.n_queries <= budget
-        assert "max_queries" in str(result.outcome)
-        assert result.validation_error is None
-        assert result.attn_error is None
-        assert (result.layer is None) == (budget < 50)
+        assert (result.validation_error, result.attn_error) == (None, None)
+        assert (result.layer is None) == (budget == 1)
         assert result.layer is None or knows_the_sum(result, layer)
         assert result.layer is None or result.layer.mode == "last"
     with pytest.raises(InvalidInput):
@@ -405,7 +373,6 @@ def test_a_budget_ends_the_run_with_what_was_learned(layer):
     # The last six queries are of 64 and 256 tokens; without them the layer is known, and shorter.
     checked = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 1)
     assert checked.recovered
-    assert "64" in checked.outcome.sentence
     almost = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 7)
     assert almost.outcome.name == "budget"
     np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
@@ -433,14 +400,9 @@ def signalled(answer):
     return answer
 
 
-def spoiled(answer):
-    answer[0, -1, 0] = np.nan
-    return answer
-
-
 ENDINGS = {
     "fails": (fail, "oracle_failed"),
-    "spoils": (spoiled, "oracle_failed"),
+    "spoils": (lambda answer: answer * [np.nan, 1, 1, 1, 1, 1], "oracle_failed"),
     "another shape": (lambda answer: answer[:, :, :2], "oracle_failed"),
     "interrupted": (signalled, "interrupted"),
 }
@@ -451,17 +413,15 @@ def test_what_was_learned_survives_whatever_ends_the_run(layer, name):
     then, outcome = ENDINGS[name]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        for n_queries in (60, 130, 200, 240):
+        for n_queries in (60, 200):
             result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=8)
             assert (result.outcome.name, result.recovered) == (outcome, False)
             assert knows_the_sum(result, layer)
             assert n_queries - 8 <= result.n_queries <= n_queries + 8
             assert result.error is not None
         if outcome == "interrupted":
-            for n_queries in (0, 3, 30):
-                result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=4)
-                assert result.outcome.name == "interrupted"
-                assert result.layer is None
+            result = pa.learn_from_queries(After(layer, 3, then), 6, batch_size=4)
+            assert (result.outcome.name, result.layer) == (outcome, None)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -474,10 +434,9 @@ def test_errors_of_the_oracle_are_kept_and_told(layer, tmp_path):
     pa.save(result, tmp_path / "file")
     assert pa.load(tmp_path / "file").error == result.error_text
     # Before any answer nothing is lost: it is raised, with its cause.
-    for cause in (fail, lambda _: {}["tokens"]):
-        with pytest.raises(InvalidInput, match=r"(RuntimeError|KeyError).*\(\d+, 1, 6\)") as raised:
-            pa.learn_from_queries(After(layer, 0, cause), 6)
-        assert isinstance(raised.value.__cause__, RuntimeError | KeyError)
+    with pytest.raises(InvalidInput, match=r"RuntimeError.*\(\d+, 1, 6\)") as raised:
+        pa.learn_from_queries(After(layer, 0, fail), 6)
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 @pytest.mark.parametrize("n_calls", [3, 40])
@@ -491,39 +450,38 @@ def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
         return layer(X)
 
     result = pa.learn_from_queries(slow, 6, batch_size=8, max_seconds=0.5)
-    assert result.outcome.name == "out_of_time"
-    assert "max_seconds" in result.outcome.sentence
-    assert result.error is None
+    assert (result.outcome.name, result.error) == ("out_of_time", None)
     assert result.n_queries == sum(answered)
     assert len(answered) <= n_calls + 1
     # One-token sequences come first, and give the sum of the values.
     assert len(answered) < 12 if result.layer is None else knows_the_sum(result, layer)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        lambda X: np.zeros(len(X)),
-        lambda X: np.zeros((len(X), 3)),
-        lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
-        lambda X: np.zeros((len(X), X.shape[1], 0)),
-        lambda X: np.full((len(X), X.shape[1], 3), np.nan),
-        lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
-        lambda _: None,
-    ],
-)
-def test_answers_that_cannot_be_used_are_refused(answer):
+ANSWERS = {
+    "no rows": lambda X: np.zeros(len(X)),
+    "one row": lambda X: np.zeros((len(X), 3)),
+    "one sequence more": lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
+    "no outputs": lambda X: np.zeros((*X.shape[:2], 0)),
+    "not finite": lambda X: np.full((*X.shape[:2], 3), np.nan),
+    "complex": lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_that_cannot_be_used_are_refused(name):
     with pytest.raises((InvalidInput, InvalidType), match="oracle"):
-        pa.learn_from_queries(answer, 4)
+        pa.learn_from_queries(ANSWERS[name], 4)
+
+
+MISUSE = [
+    ("n_dims", 0), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"), ("max_seconds", 0),
+    ("max_queries", 0), ("batch_size", 0), ("random_state", -1), ("mode", "sideways"),
+    ("normalisation", "batch_norm"), ("rotary", 10000.0),
+]  # fmt: skip
 
 
 def test_misuse_names_its_argument(layer):
-    for name, wrong in (
-        ("n_dims", 0), ("n_dims", 2.5), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"),
-        ("max_seconds", 0), ("max_queries", 0), ("batch_size", 0), ("random_state", -1),
-        ("mode", "sideways"), ("residual", "yes"), ("normalisation", "batch_norm"),
-        ("rotary", 10000.0),
-    ):  # fmt: skip
+    for name, wrong in MISUSE:
         with pytest.raises(InvalidInput, match=name):
             pa.learn_from_queries(layer, **{name: wrong})
     with pytest.raises(InvalidInput, match="n_dims"):

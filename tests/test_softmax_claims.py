@@ -2,7 +2,8 @@
 
 And what ``identifiable_heads`` says of the same layers and inputs.  One-hot tokens, pinned,
 repeated and collinear coordinates, two kinds of tokens, few queries, few sequences, heads that are
-nearly equal, noise declared too small or too large, targets that no softmax layer has.
+nearly equal, noise declared too small or too large, targets that no softmax layer has: of these it
+is said what would explain them, and never guessed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ PARITY = pa.softmax.parity_layer((0, 1, 2), 3, output=1, n_dims=5, beta=0.6, n_o
 ONE_HOT = np.eye(3)[np.random.default_rng(8).integers(3, size=(300, 4))]
 OPEN: dict[str, tuple[Any, Any, str]] = {
     "mean": (pooled(0), gaussian(0, 2, 2), "opposite_heads"),
-    "mean, twice": (pooled(1), np.repeat(gaussian(1, 2, 2), 2, axis=1), "opposite_heads"),
     "mean, causal": (pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads"),
     "opposite": (opposite(2), gaussian(2, 2, 2), "opposite_heads"),
     "cancel": (cancelling(5), gaussian(5, 2, 2), "opposite_heads"),
@@ -155,21 +155,28 @@ def test_heads_that_noise_does_not_tell_apart_are_not_claimed():
         assert not pa.learn_softmax(X, Y, 2, noise=0.037).recovered
 
 
-# Targets with something that no softmax layer has.
+# What is left beside a layer and its noise; noise itself is left by a layer that is right.
 BESIDE = {
-    "noise": lambda _, Y, rng: 100.0 * rng.standard_normal(Y.shape),
-    "tanh of tokens": lambda X, *_: 0.1 * np.tanh(X),
-    "two sizes": lambda _, Y, rng: rng.standard_normal(Y.shape) * rng.choice([0.1, 1], (150, 1, 1)),
+    "noise": lambda _X, _Y, e: 0 * e,
+    "large noise": lambda _X, _Y, e: 100 * e,
+    "heavy tails": lambda _X, _Y, e: e**3,
+    "one sign": lambda _X, _Y, e: np.abs(e) * e[..., ::-1] ** 2,
+    "two sizes": lambda _X, _Y, e: e * (np.arange(300) % 2)[:, None, None],
+    "related outputs": lambda _X, _Y, e: e[..., ::-1],
+    "the mean token": lambda X, *_: 0.05 * np.roll(X.mean(axis=1, keepdims=True), 1),
+    "products": lambda X, *_: 0.05 * X * np.roll(X, 1, axis=2),
+    "curves": lambda X, *_: 0.1 * np.tanh(X),
+    "bends": lambda _, Y, __: 0.1 * np.tanh(3 * Y),
 }
 
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_is_no_softmax_layer_is_not_called_one(name):
-    rng, layer, X = np.random.default_rng(1), generic(13, 1), gaussian(13, 3, 2, 150)
-    Y = layer(X)
-    Y = Y + BESIDE[name](X, Y, rng) + 0.02 * rng.standard_normal(Y.shape)
-    found = pa.learn_softmax(X, Y, 1, "moments")
-    assert found.outcome.name in ("not_recovered", "overfitted"), found.outcome
+    rng, layer, X = np.random.default_rng(1), generic(13, 1), gaussian(13, 3, 2, 300)
+    Y, noise = layer(X), rng.standard_normal((300, 3, 2))
+    found = pa.learn_softmax(X, Y + 0.02 * noise + BESIDE[name](X, Y, noise), 1, "moments")
+    assert found.recovered == (name == "noise"), found.outcome
+    assert found.recovered or found.outcome.name in ("not_recovered", "overfitted"), found.outcome
     assert found.validation_error > 0.01
 
 
@@ -224,11 +231,9 @@ def test_tokens_that_hide_heads_are_named(name):
     layer = generic(3, 2, 3, 3, mode)
     slopes = softmax_slopes(layer, X)
     assert np.linalg.matrix_rank(slopes) < slopes.shape[1]
-    tiny = pa.SoftmaxAttention(1e-300 * layer.attn, 1e-150 * layer.value, mode)
-    for heads, tokens in ((layer, X), (tiny, 1e150 * X)):
-        report = pa.softmax.identifiable_heads(heads, tokens)
-        assert report.verdict == "not_identifiable"
-        assert name.split()[0] in [finding.name for finding in report.findings]
+    report = pa.softmax.identifiable_heads(layer, X)
+    assert report.verdict == "not_identifiable"
+    assert name.split()[0] in [finding.name for finding in report.findings]
 
 
 def test_what_all_inputs_together_show():
@@ -260,6 +265,92 @@ def test_doubt_is_admitted():
         report = pa.softmax.identifiable_heads(layer, X)
         assert report.verdict == "undecided"
         assert word in report.sentence
+
+
+# What would explain examples that no layer explains --------------------------------------------
+
+#: What a call would be called with, by what it says of it.
+SAID = ("in place of Y", "bias=True", "mode='causal'", "mode='full'", "No attention")
+RNG = np.random.default_rng(0)
+TOKENS, HEADS = RNG.standard_normal((200, 4, 3)), 0.8 * RNG.standard_normal((4, 2, 4, 4))
+
+
+def two_heads(mode="full", bias=False):
+    attn, value = HEADS[:2] if bias else HEADS[:2, :, :3, :3]
+    return pa.SoftmaxAttention(attn, value[:, :, :3], mode, bias)
+
+
+def said(X, Y, **given):
+    """What of the hints the outcome gives, after a search that soon ends without success."""
+    given = given if "n_heads" in given else given | {"max_heads": 1}
+    found = pa.learn_softmax(X, Y, method="moments", **given)
+    assert not found.recovered
+    # That a constant explains a part is advice of its own, and no claim about a layer.
+    claims = found.outcome.next_step.replace("Try bias=True", "")
+    return [hint for hint in SAID if hint in claims]
+
+
+def slow(*row):
+    return pytest.param(*row, marks=pytest.mark.slow)
+
+
+FORGOTTEN = [
+    ({}, {"bias": True}, False, [1]),
+    slow({"mode": "full", "n_heads": 2}, {"mode": "causal"}, False, [2]),
+    ({"mode": "causal"}, {"mode": "full"}, False, [3]),
+    slow({"n_heads": 2}, {}, True, [0]),
+    ({}, {"mode": "causal", "bias": True}, True, [0, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("given", "true", "residual", "wanted"), FORGOTTEN)
+def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
+    """Whatever the units; and a call as the hint says it is recovered."""
+    X, layer = TOKENS, two_heads(**true)
+    Y = layer(X) + residual * X
+    for scale in (1.0, 1e5) if residual and not true else (1.0,):
+        assert said(scale * X, scale * Y, **given) == [SAID[i] for i in wanted]
+    found = pa.learn_softmax(X, Y - residual * X, n_heads=2, **true)
+    assert found.recovered
+    assert found.outcome.next_step == ""
+    assert "other readings" not in [phase.name for phase in found.phases]
+
+
+@pytest.mark.slow
+def test_residuals_with_noise_in_mode_last_and_of_other_lengths():
+    Y = two_heads()(TOKENS) + TOKENS
+    assert said(TOKENS, Y + 0.01 * RNG.standard_normal(Y.shape)) == ["in place of Y"]
+    many = RNG.standard_normal((600, 3, 3))
+    last = (two_heads()(many) + many)[:, -1]
+    found = pa.learn_softmax(many, last, max_heads=1, mode="last", method="moments")
+    assert "Y - X[:, -1]" in found.outcome.next_step
+    ragged = [RNG.standard_normal((n, 3)) for n in RNG.integers(1, 6, 200)]
+    Y = [two_heads("causal")(each) + each for each in ragged]
+    assert said(ragged, Y) == ["in place of Y", "mode='causal'"]
+
+
+def test_outputs_without_attention_are_named():
+    for matrix in (np.eye(3), np.arange(6.0).reshape(3, 2) - 2):
+        assert said(TOKENS, TOKENS @ matrix) == ["No attention"]
+
+
+FAILURES = {
+    "noise": lambda X: np.random.default_rng(1).standard_normal(X.shape),
+    "linear attention": lambda X: (X @ X.swapaxes(1, 2)) @ X,
+    "neighbours": lambda X: np.roll(X, 1, axis=1) * X,
+    "heavy noise": lambda X: two_heads()(X) + np.random.default_rng(1).standard_t(1.5, X.shape),
+    "squares of tokens": lambda X: X**2,
+}
+
+
+@pytest.mark.parametrize("name", [name if n < 1 else slow(name) for n, name in enumerate(FAILURES)])
+def test_plain_failures_get_no_hint(name):
+    for mode in ("full", "causal"):
+        assert said(TOKENS, FAILURES[name](TOKENS), mode=mode) == []
+    for shape in ((40, 2, 1), (12, 6, 2)) if name == "noise" else ():
+        narrow = np.random.default_rng(3).standard_normal(shape)
+        for Y in (FAILURES[name](narrow), np.abs(narrow)):
+            assert said(narrow, Y) == []
 
 
 # Recoveries from degenerate inputs, slow -------------------------------------------------------

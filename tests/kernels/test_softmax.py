@@ -1,6 +1,6 @@
 """What learning softmax layers rests on and no public name shows; free to die with its kernel.
 
-The normal equations of descent, tests for noise, the convex body, and the deadline inside phases.
+Spans of moments, false alarms about noise, the convex body, and the deadline inside phases.
 """
 
 from __future__ import annotations
@@ -13,19 +13,10 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from oracle import EPS, MODES, softmax_outputs, softmax_slopes
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.judging.residuals import (
-    ALARM,
-    Residuals,
-    alarms,
-    noise_scores,
-    residuals,
-    structure_scores,
-)
+from polyattn.softmax.judging.residuals import Residuals, alarms, noise_scores
 from polyattn.softmax.moments import initialise
-from polyattn.softmax.polish import polish, project
-from polyattn.softmax.polish.projection import normal_equations
+from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import OutOfTime, seconds_left, until
 from polyattn.softmax.sculpting import ConvexBody
 from polyattn.softmax.sculpting.carve import carve
@@ -37,54 +28,11 @@ from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sh
 pytestmark = pytest.mark.kernel
 
 
-def block_of(layer, X, noise=0.0):
-    """Sequences of one length with literal outputs."""
-    n_tokens = X.shape[1]
-    targets = np.array(softmax_outputs(layer, X))
-    targets = targets + noise * np.random.default_rng(0).standard_normal(targets.shape)
-    hidden = ~np.tri(n_tokens, dtype=bool) if layer.mode == "causal" else None
-    return ExampleBlock(X, targets, hidden)
-
-
 def boolean_task(count, n_tokens, n_dims, n_heads, seed=0, **options):
     task = pa.data.planted_softmax(
         count, n_tokens, n_dims, n_heads=n_heads, random_state=seed, **options
     )
     return task, Examples((ExampleBlock(task.X, task.Y, None),))
-
-
-# Descent ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-def test_normal_equations_are_those_of_the_dense_jacobian(mode, bias):
-    """Values eliminated: with J = [J_attn, Z], the part of J_attn beside Z."""
-    rng = np.random.default_rng(0)
-    width = 3 + bias
-    attn, value = rng.standard_normal((2, width, width)), rng.standard_normal((2, width, 2))
-    blocks = []
-    for count, n_tokens in ((13, 2), (17, 4)):
-        layer = pa.SoftmaxAttention(attn, value, mode, bias)
-        blocks.append(block_of(layer, rng.standard_normal((count, n_tokens, 3)), noise=0.3))
-    examples = Examples(tuple(blocks))
-    examples = examples.with_constant() if bias else examples
-    here = project(examples, attn + 0.2 * rng.standard_normal(attn.shape))
-    layer = pa.SoftmaxAttention(here.attn, here.value, mode, bias)
-    J = np.vstack([softmax_slopes(layer, block.keys[..., :3]) for block in blocks])
-    targets = np.concatenate([block.targets.ravel() for block in blocks])
-    n_attn = 2 * width * 3
-    of_attn, basis = J[:, :n_attn], np.linalg.qr(J[:, n_attn:])[0]
-    off = of_attn - basis @ (basis.T @ of_attn)
-    rest = targets - basis @ (basis.T @ targets)
-    assert here.error == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(targets))
-    equations = normal_equations(examples, here)
-    shown = np.tile(np.arange(width) < 3, 2 * width)
-    scale = 1e3 * EPS * np.sum(J**2)
-    hessian = equations.hessian[np.ix_(shown, shown)]
-    np.testing.assert_allclose(hessian, off.T @ off, atol=scale)
-    np.testing.assert_allclose(equations.gradient[shown], off.T @ rest, atol=scale)
-    assert not equations.gradient[~shown].any()
 
 
 def test_moments_point_to_the_heads_and_more_data_make_them_better():
@@ -102,59 +50,13 @@ def test_moments_point_to_the_heads_and_more_data_make_them_better():
 # Tests for noise -------------------------------------------------------------------------------
 
 
-def scores_of(training, held_out, n_unknowns=10):
-    return noise_scores(
-        Residuals(tuple(training), 1.0), Residuals(tuple(held_out), 1.0), n_unknowns
-    )
-
-
 def test_noise_passes_every_test_as_often_as_it_should():
     raised = 0
     for seed in range(100):
-        rng = np.random.default_rng(seed)
-        raised += bool(alarms(scores_of(*np.split(rng.standard_normal((100, 4, 5)), [90]), 0)))
+        noise = np.random.default_rng(seed).standard_normal((100, 4, 5))
+        training, held_out = (Residuals(tuple(part), 1.0) for part in np.split(noise, [90]))
+        raised += bool(alarms(noise_scores(training, held_out, 0)))
     assert raised <= 3
-    nothing = np.zeros((5, 2, 2))
-    assert scores_of(nothing, nothing) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("tails", lambda rng, n: rng.standard_t(4, (n, 4, 2))),
-        ("skew", lambda rng, n: rng.standard_exponential((n, 4, 2)) - 1),
-        ("sizes", lambda rng, n: rng.standard_normal((n, 4, 2)) * rng.uniform(0.2, 2, (n, 1, 1))),
-        ("outputs", lambda rng, n: rng.standard_normal((n, 4, 2)) @ [[1.0, 0.5], [0.5, 1.0]]),
-        ("generalises", lambda rng, n: rng.standard_normal((n, 4, 2)) * (3 if n < 100 else 1)),
-    ],
-)
-def test_what_is_not_noise_fails_the_test_made_for_it(name, make):
-    rng = np.random.default_rng(0)
-    assert name in alarms(scores_of(make(rng, 400), make(rng, 50)))
-
-
-@pytest.mark.parametrize(
-    ("name", "extra", "tokens"),
-    [
-        (None, lambda *_: 0.0, "boolean"),
-        ("linear", lambda X, _: 0.05 * np.roll(X.mean(axis=1, keepdims=True), 1), "boolean"),
-        ("products", lambda X, _: 0.05 * X * np.roll(X, 1, axis=2), "boolean"),
-        ("curves", lambda X, _: 0.1 * np.tanh(X), "gaussian"),
-        ("bends", lambda _, Y: 0.1 * np.tanh(3 * Y), "gaussian"),
-    ],
-)
-def test_a_function_of_the_input_fails_the_test_made_for_it(name, extra, tokens):
-    task, _ = boolean_task(300, 4, 4, 2, seed=3, distribution=tokens)
-    noise = 0.02 * np.random.default_rng(3).standard_normal(task.Y.shape)
-    targets = task.Y + extra(task.X, task.Y) + noise
-    examples = Examples((ExampleBlock(task.X, targets, None),))
-    here = polish(examples, task.layer.attn, 10)
-    left = residuals(examples, here)
-    sigma = np.sqrt(left.power / (left.values.size - here.attn.size - here.value.size))
-    failed = {
-        each for each, s in structure_scores(examples, left, here, sigma).items() if s > ALARM
-    }
-    assert failed == set() if name is None else name in failed
 
 
 # The convex body -------------------------------------------------------------------------------
