@@ -20,17 +20,11 @@ def planted(n_dims=6, mode="causal", bias=False, n_outputs=6):
     )
 
 
-def turned(frequencies=(1.0, 0.1), mode="causal", n_dims=6, size=1.0, bias=0.0, seed=3):
-    """Two heads with rotary positions; those of mode full share their keys."""
-    rng = np.random.default_rng(seed)
-    query, key = rng.standard_normal((2, 2, n_dims, 2 * len(frequencies))) / n_dims**0.5
-    parts = query, key[[0, 0]] if mode == "full" else key, rng.standard_normal((2, n_dims, n_dims))
-    if bias:
-        parts = [
-            np.concatenate([m, bias * rng.standard_normal((2, 1, m.shape[2]))], 1) for m in parts
-        ]
-    pair = size * parts[0], parts[1]
-    return pa.SoftmaxAttention(pair, parts[2], mode, bool(bias), rotary=np.array(frequencies))
+def turned(frequencies=(1.0, 0.1), mode="causal", n_dims=6, size=1.0, bias=False, seed=3):
+    """Two heads with rotary positions."""
+    return pa.data.random_softmax_layer(
+        n_dims, n_dims, 2, size, 2 * len(frequencies), mode, seed, bias=bias, rotary=frequencies
+    )
 
 
 LAYER = planted()
@@ -103,7 +97,7 @@ def test_residual_connections_and_normalisation_are_found(kind, bias, digits):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_frequencies_and_turned_heads_are_found(kind, residual):
-    for layer in (turned(mode="full"), turned(bias=0.3)):
+    for layer in (turned(mode="full"), turned(bias=True)):
         box = sublayer(layer, kind, residual)
         found = pa.learn_from_queries(box, 6, bias=layer.bias, rotary=True if residual else "auto")
         assert found.outcome.name == "recovered", found.outcome
@@ -166,16 +160,12 @@ def test_few_bits_are_never_called_exact(digits):
 
 
 @pytest.mark.parametrize("kind", ["layer_norm", "rms_norm"])
-def test_few_coordinates_and_few_queries_claim_nothing(kind):
+def test_few_coordinates_claim_nothing(kind):
     """A direction alone is left of one coordinate, of two behind layer_norm."""
     for d in (1, 2, 3):
         layer = planted(d, n_outputs=d)
         found = pa.learn_from_queries(sublayer(layer, kind, residual=True), d)
         assert found.recovered == (d - (kind == "layer_norm") >= 2), found.outcome
-    for queries in (1, 150, 300, 380):
-        found = pa.learn_from_queries(sublayer(turned(), kind, True), 6, max_queries=queries)
-        assert (found.outcome.name, found.n_queries <= queries) == ("budget", True)
-        assert found.layer is None or found.layer.n_dims == 6
 
 
 def test_predictions_are_of_the_whole_function_in_every_shape(run, tmp_path):
@@ -194,31 +184,29 @@ def test_predictions_are_of_the_whole_function_in_every_shape(run, tmp_path):
 # ------------------------------------------------------------------ modes and masks
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mode", ["full", "causal"])
-def test_the_mode_is_found_at_no_further_query(mode, bias):
-    layer = planted(mode=mode, bias=bias, n_outputs=4)
-    found, last = (pa.learn_from_queries(layer, bias=bias, mode=m) for m in ("auto", "last"))
+@pytest.mark.parametrize(("mode", "other"), [("full", "causal"), ("causal", "full")])
+def test_the_mode_is_found_at_no_further_query(mode, other):
+    layer = planted(mode=mode, bias=True, n_outputs=4)
+    found, last, wrong = (
+        pa.learn_from_queries(layer, bias=True, mode=given) for given in ("auto", "last", other)
+    )
     assert (found.recovered, found.mode, last.recovered, last.mode) == (True, mode, True, "last")
     assert found.n_queries == last.n_queries
     np.testing.assert_array_equal(found.layer.attn, last.layer.attn)
-    other = {"full": "causal", "causal": "full"}[mode]
-    wrong = pa.learn_from_queries(layer, bias=bias, mode=other)
     assert (wrong.outcome.name, wrong.mode) == ("other_rows_differ", other)
     assert "mode" in wrong.outcome.next_step
-    for box in (lambda X: layer(X).astype(np.float32), lambda X: 1e120 * layer(X)):
-        assert pa.learn_from_queries(box, 6, bias=bias).mode == mode
 
 
 def test_other_rows_that_are_of_no_mode_are_a_layer_of_the_last_row():
     full = planted(mode="full")
 
     def masked(seen):
-        """The last row attends to all tokens, the others at distances ``seen``."""
+        """The last row attends to all tokens, the others to those at distances ``seen``."""
 
         def answers(X):
-            far, last = oracle.behind(X.shape[1]), np.arange(X.shape[1])[:, None] == X.shape[1] - 1
-            return oracle.changed_attention(full, X, seen(far) | last)
+            far = oracle.behind(X.shape[1])
+            rows = oracle.changed_attention(full, X, seen(far) | (far == 0))
+            return np.append(rows[:, :-1], full(X)[:, -1:], axis=1)
 
         return answers
 

@@ -250,9 +250,8 @@ def test_what_all_inputs_together_show():
         report = pa.softmax.identifiable_heads(layer)
         assert report.verdict == ("not_identifiable" if expected else "identifiable")
         assert [(each.name, each.heads) for each in report.findings] == expected
-    for arguments, word in (((None,), "layer"), ((layer, np.ones((3, 2, 5))), "5")):
-        with pytest.raises(PolyattnError, match=word):
-            pa.softmax.identifiable_heads(*arguments)
+    with pytest.raises(PolyattnError, match="5"):
+        pa.softmax.identifiable_heads(layer, np.ones((3, 2, 5)))
 
 
 def test_doubt_is_admitted():
@@ -316,19 +315,6 @@ def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
     assert "other readings" not in [phase.name for phase in found.phases]
 
 
-@pytest.mark.slow
-def test_residuals_with_noise_in_mode_last_and_of_other_lengths():
-    Y = two_heads()(TOKENS) + TOKENS
-    assert said(TOKENS, Y + 0.01 * RNG.standard_normal(Y.shape)) == ["in place of Y"]
-    many = RNG.standard_normal((600, 3, 3))
-    last = (two_heads()(many) + many)[:, -1]
-    found = pa.learn_softmax(many, last, max_heads=1, mode="last", method="moments")
-    assert "Y - X[:, -1]" in found.outcome.next_step
-    ragged = [RNG.standard_normal((n, 3)) for n in RNG.integers(1, 6, 200)]
-    Y = [two_heads("causal")(each) + each for each in ragged]
-    assert said(ragged, Y) == ["in place of Y", "mode='causal'"]
-
-
 def test_outputs_without_attention_are_named():
     for matrix in (np.eye(3), np.arange(6.0).reshape(3, 2) - 2):
         assert said(TOKENS, TOKENS @ matrix) == ["No attention"]
@@ -337,20 +323,14 @@ def test_outputs_without_attention_are_named():
 FAILURES = {
     "noise": lambda X: np.random.default_rng(1).standard_normal(X.shape),
     "linear attention": lambda X: (X @ X.swapaxes(1, 2)) @ X,
-    "neighbours": lambda X: np.roll(X, 1, axis=1) * X,
-    "heavy noise": lambda X: two_heads()(X) + np.random.default_rng(1).standard_t(1.5, X.shape),
     "squares of tokens": lambda X: X**2,
 }
 
 
-@pytest.mark.parametrize("name", [name if n < 1 else slow(name) for n, name in enumerate(FAILURES)])
+@pytest.mark.parametrize("name", ["noise", *(map(slow, ("linear attention", "squares of tokens")))])
 def test_plain_failures_get_no_hint(name):
-    for mode in ("full", "causal"):
-        assert said(TOKENS, FAILURES[name](TOKENS), mode=mode) == []
-    for shape in ((40, 2, 1), (12, 6, 2)) if name == "noise" else ():
-        narrow = np.random.default_rng(3).standard_normal(shape)
-        for Y in (FAILURES[name](narrow), np.abs(narrow)):
-            assert said(narrow, Y) == []
+    for X, mode in ((TOKENS, "full"), (TOKENS, "causal"), (TOKENS[:40, :2], "full")):
+        assert said(X, FAILURES[name](X), mode=mode) == []
 
 
 # Recoveries from degenerate inputs, slow -------------------------------------------------------

@@ -1,6 +1,6 @@
 """What learning softmax layers rests on and no public name shows; free to die with its kernel.
 
-Spans of moments, false alarms about noise, the convex body, and the deadline inside phases.
+The convex body, and the deadline inside phases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 
 import polyattn as pa
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.judging.residuals import Residuals, alarms, noise_scores
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import OutOfTime, seconds_left, until
@@ -33,30 +32,6 @@ def boolean_task(count, n_tokens, n_dims, n_heads, seed=0, **options):
         count, n_tokens, n_dims, n_heads=n_heads, random_state=seed, **options
     )
     return task, Examples((ExampleBlock(task.X, task.Y, None),))
-
-
-def test_moments_point_to_the_heads_and_more_data_make_them_better():
-    off = []
-    for count, logits in ((500, 2.0), (8000, 0.1)):
-        task, examples = boolean_task(count, 4, 5, 2, seed=7, logits=logits)
-        span = initialise(examples, 2, np.random.default_rng(0)).span.reshape(2, -1)
-        flat = task.layer.attn.reshape(2, -1)
-        left = flat - (flat @ span.T) @ span
-        off.append(np.max(np.linalg.norm(left, axis=1) / np.linalg.norm(flat, axis=1)))
-    assert off[1] < 0.15
-    assert off[1] < 0.5 * off[0] < 0.5
-
-
-# Tests for noise -------------------------------------------------------------------------------
-
-
-def test_noise_passes_every_test_as_often_as_it_should():
-    raised = 0
-    for seed in range(100):
-        noise = np.random.default_rng(seed).standard_normal((100, 4, 5))
-        training, held_out = (Residuals(tuple(part), 1.0) for part in np.split(noise, [90]))
-        raised += bool(alarms(noise_scores(training, held_out, 0)))
-    assert raised <= 3
 
 
 # The convex body -------------------------------------------------------------------------------
