@@ -357,6 +357,7 @@ def test_a_budget_ends_the_run_with_what_was_learned(layer):
     np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
     exact = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries)
     assert exact.layer == whole.layer
+    assert checked.n_queries < exact.n_queries == whole.n_queries
 
 
 class After:
@@ -461,13 +462,10 @@ def test_misuse_names_its_argument_and_answers_the_oracle(layer):
             pa.learn_from_queries(box, 4)
 
 
-WIDE = [(64, 8, 64, True, "float64"), (48, 6, 16, False, "float32")]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("d", "n_heads", "rank", "bias", "digits"), WIDE)
-def test_layers_of_real_width_are_recovered(d, n_heads, rank, bias, digits):
-    layer = planted(d, n_heads, rank=rank, bias=bias, seed=15)
+@pytest.mark.parametrize(("d", "bias", "digits"), [(64, True, "float64"), (48, False, "float32")])
+def test_layers_of_real_width_are_recovered(d, bias, digits):
+    layer = planted(d, 6, rank=16, bias=bias, seed=15)
     result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
     assert_recovered(layer, result, 1e-7 if digits == "float64" else 1e-3)
-    assert result.n_queries < min(250_000, 4 * n_heads * d**2)
+    assert result.n_queries < 24 * d**2

@@ -304,12 +304,13 @@ def test_clipped_answers_are_named_with_their_bound(kind):
     assert worst_plain(far.layer, LAYER) < 1e-8
 
 
-def test_a_small_change_in_the_middle_of_the_run_is_noticed():
+@pytest.mark.parametrize("after", [2, 15])
+def test_a_small_change_in_the_middle_of_the_run_is_noticed(after):
     """So small that held-out sequences do not show it: queries of the beginning do."""
     calls = []
 
     def drifting(X):
         calls.append(1)
-        return LAYER(X) * (1 + 1e-10 * (len(calls) > 15))
+        return LAYER(X) * (1 + 1e-10 * (len(calls) > after))
 
     assert pa.learn_from_queries(drifting, 6).outcome.name == "stateful"

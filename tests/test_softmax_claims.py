@@ -59,12 +59,10 @@ def of_one_value(seed, n_dims, n_heads, n_outputs=2):
     return pa.SoftmaxAttention(layer.attn, np.repeat(layer.value[:1], n_heads, axis=0))
 
 
-def cancelling(seed, bias=False):
-    """Two heads whose values add up to nothing but a constant."""
-    layer = generic(seed, bias=bias)
-    value = layer.value.copy()
-    value[1, :2] = -value[0, :2]
-    return pa.SoftmaxAttention(layer.attn, value, bias=bias)
+def cancelling(seed):
+    """Two heads whose values add up to nothing."""
+    layer = generic(seed)
+    return pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0], -layer.value[0]]))
 
 
 def opposite(seed):
@@ -82,7 +80,6 @@ OPEN: dict[str, tuple[Any, Any, str]] = {
     "mean, causal": (pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads"),
     "opposite": (opposite(2), gaussian(2, 2, 2), "opposite_heads"),
     "cancel": (cancelling(5), gaussian(5, 2, 2), "opposite_heads"),
-    "cancel, bias": (cancelling(4, bias=True), gaussian(4, 2, 2, 400), "opposite_heads"),
     "two of one value": (of_one_value(2, 2, 2), boolean(2, 2), "two_valued"),
     "three of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued"),
     "two words": (of_one_value(3, 2, 2), WORDS, "two_valued"),
@@ -159,9 +156,9 @@ def test_heads_that_noise_does_not_tell_apart_are_not_claimed():
 BESIDE = {
     "noise": lambda _X, _Y, e: 0 * e,
     "large noise": lambda _X, _Y, e: 100 * e,
-    "heavy tails": lambda _X, _Y, e: e**3,
+    "two values": lambda _X, _Y, e: np.sign(e),
     "one sign": lambda _X, _Y, e: np.abs(e) * e[..., ::-1] ** 2,
-    "two sizes": lambda _X, _Y, e: e * (np.arange(300) % 2)[:, None, None],
+    "two scales": lambda _X, _Y, e: e * (np.arange(300) % 2)[:, None, None],
     "related outputs": lambda _X, _Y, e: e[..., ::-1],
     "the mean token": lambda X, *_: 0.05 * np.roll(X.mean(axis=1, keepdims=True), 1),
     "products": lambda X, *_: 0.05 * X * np.roll(X, 1, axis=2),
@@ -281,34 +278,30 @@ def two_heads(mode="full", bias=False):
 
 def said(X, Y, **given):
     """What of the hints the outcome gives, after a search that soon ends without success."""
-    given = given if "n_heads" in given else given | {"max_heads": 1}
-    found = pa.learn_softmax(X, Y, method="moments", **given)
+    found = pa.learn_softmax(X, Y, method="moments", max_heads=1, **given)
     assert not found.recovered
     # That a constant explains a part is advice of its own, and no claim about a layer.
     claims = found.outcome.next_step.replace("Try bias=True", "")
     return [hint for hint in SAID if hint in claims]
 
 
-def slow(*row):
-    return pytest.param(*row, marks=pytest.mark.slow)
-
-
+# What a call was given, what is true, whether the input is added, and the hints.
 FORGOTTEN = [
     ({}, {"bias": True}, False, [1]),
-    slow({"mode": "full", "n_heads": 2}, {"mode": "causal"}, False, [2]),
     ({"mode": "causal"}, {"mode": "full"}, False, [3]),
-    slow({"n_heads": 2}, {}, True, [0]),
     ({}, {"mode": "causal", "bias": True}, True, [0, 1, 2]),
 ]
 
 
 @pytest.mark.parametrize(("given", "true", "residual", "wanted"), FORGOTTEN)
 def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
-    """Whatever the units; and a call as the hint says it is recovered."""
+    """And a call as the hint says it is recovered."""
     X, layer = TOKENS, two_heads(**true)
     Y = layer(X) + residual * X
-    for scale in (1.0, 1e5) if residual and not true else (1.0,):
-        assert said(scale * X, scale * Y, **given) == [SAID[i] for i in wanted]
+    assert said(X, Y, **given) == [SAID[i] for i in wanted]
+    # A head that was not polished: only what a constant would explain is said.
+    stopped = pa.learn_softmax(X, Y, 1, "moments", polish=False)
+    assert ("bias=True" in stopped.outcome.next_step) == ("bias" in true)
     found = pa.learn_softmax(X, Y - residual * X, n_heads=2, **true)
     assert found.recovered
     assert found.outcome.next_step == ""
@@ -320,17 +313,11 @@ def test_outputs_without_attention_are_named():
         assert said(TOKENS, TOKENS @ matrix) == ["No attention"]
 
 
-FAILURES = {
-    "noise": lambda X: np.random.default_rng(1).standard_normal(X.shape),
-    "linear attention": lambda X: (X @ X.swapaxes(1, 2)) @ X,
-    "squares of tokens": lambda X: X**2,
-}
-
-
-@pytest.mark.parametrize("name", ["noise", *(map(slow, ("linear attention", "squares of tokens")))])
-def test_plain_failures_get_no_hint(name):
-    for X, mode in ((TOKENS, "full"), (TOKENS, "causal"), (TOKENS[:40, :2], "full")):
-        assert said(X, FAILURES[name](X), mode=mode) == []
+def test_plain_failures_get_no_hint():
+    noise = np.random.default_rng(1).standard_normal(TOKENS.shape)
+    for mode in ("full", "causal"):
+        assert said(TOKENS, noise, mode=mode) == []
+    assert said(TOKENS[:40, :2], noise[:40, :2]) == []
 
 
 # Recoveries from degenerate inputs, slow -------------------------------------------------------
@@ -338,8 +325,6 @@ def test_plain_failures_get_no_hint(name):
 # Tokens (N, 4, d) of a generator, of the same heads for each seed.
 DEGENERATE = {
     "one-hot": lambda rng, d: np.eye(d)[rng.integers(0, d, (300, 4))],
-    "pinned": lambda rng, d: np.where(np.arange(d) == 1, 1.0, rng.choice([-1.0, 1], (300, 4, d))),
-    "on a line": lambda rng, d: rng.standard_normal((300, 4, 1)) * rng.standard_normal(d) + 0.5,
     "repeated": lambda rng, d: rng.standard_normal((300, 4, d))[:, :, [1, 1, *range(2, d)]],
     "few": lambda rng, d: np.repeat(rng.standard_normal((rng.integers(14, 20), 4, d)), 60, axis=0),
     "two words": lambda rng, d: rng.standard_normal((2, d))[rng.integers(2, size=(300, 4))],
