@@ -1,6 +1,6 @@
 """What learning softmax layers rests on and no public name shows; free to die with its kernel.
 
-The convex body, and the deadline inside phases.
+Tests for noise, the convex body, and the deadline inside phases.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ import pytest
 
 import polyattn as pa
 from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.judging.residuals import (
+    ALARM,
+    Residuals,
+    alarms,
+    noise_scores,
+    residuals,
+    structure_scores,
+)
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import OutOfTime, seconds_left, until
@@ -32,6 +40,49 @@ def boolean_task(count, n_tokens, n_dims, n_heads, seed=0, **options):
         count, n_tokens, n_dims, n_heads=n_heads, random_state=seed, **options
     )
     return task, Examples((ExampleBlock(task.X, task.Y, None),))
+
+
+# Tests for noise -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("tails", lambda rng, n: rng.standard_t(4, (n, 4, 2))),
+        ("skew", lambda rng, n: rng.standard_exponential((n, 4, 2)) - 1),
+        ("sizes", lambda rng, n: rng.standard_normal((n, 4, 2)) * rng.uniform(0.2, 2, (n, 1, 1))),
+        ("outputs", lambda rng, n: rng.standard_normal((n, 4, 2)) @ [[1.0, 0.5], [0.5, 1.0]]),
+        ("generalises", lambda rng, n: rng.standard_normal((n, 4, 2)) * (3 if n < 100 else 1)),
+    ],
+)
+def test_what_is_not_noise_fails_the_test_made_for_it(name, make):
+    rng = np.random.default_rng(0)
+    training, held_out = (Residuals(tuple(make(rng, n)), 1.0) for n in (400, 50))
+    assert name in alarms(noise_scores(training, held_out, 10))
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "tokens"),
+    [
+        (None, lambda *_: 0.0, "boolean"),
+        ("linear", lambda X, _: 0.05 * np.roll(X.mean(axis=1, keepdims=True), 1), "boolean"),
+        ("products", lambda X, _: 0.05 * X * np.roll(X, 1, axis=2), "boolean"),
+        ("curves", lambda X, _: 0.1 * np.tanh(X), "gaussian"),
+        ("bends", lambda _, Y: 0.1 * np.tanh(3 * Y), "gaussian"),
+    ],
+)
+def test_a_function_of_the_input_fails_the_test_made_for_it(name, extra, tokens):
+    task, _ = boolean_task(300, 4, 4, 2, seed=3, distribution=tokens)
+    noise = 0.02 * np.random.default_rng(3).standard_normal(task.Y.shape)
+    targets = task.Y + extra(task.X, task.Y) + noise
+    examples = Examples((ExampleBlock(task.X, targets, None),))
+    here = polish(examples, task.layer.attn, 10)
+    left = residuals(examples, here)
+    sigma = np.sqrt(left.power / (left.values.size - here.attn.size - here.value.size))
+    failed = {
+        each for each, s in structure_scores(examples, left, here, sigma).items() if s > ALARM
+    }
+    assert failed == set() if name is None else name in failed
 
 
 # The convex body -------------------------------------------------------------------------------
