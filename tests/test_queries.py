@@ -178,6 +178,14 @@ def test_another_number_of_heads_is_an_outcome():
     assert counted.layer == unknown.layer == right.layer
 
 
+def test_heads_that_nearly_agree_are_not_called_one():
+    rng = np.random.default_rng(294)
+    attn = rng.standard_normal((1, 4, 4)) + [[[0.0]], [[1e-9]]] * rng.standard_normal((2, 4, 4))
+    layer = pa.SoftmaxAttention(attn, rng.standard_normal((2, 4, 4)))
+    result = pa.learn_from_queries(layer, max_queries=20_000)
+    assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
+
+
 # ------------------------------------------------------------------ sizes and units
 
 
