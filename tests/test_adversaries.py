@@ -187,6 +187,20 @@ def test_the_measure_sees_wrong_claims():
         assert (wrong_answers(lambda X: in_format(LAYER(X), "bfloat16"), claim) <= MOST) == holds
 
 
+def test_tokens_of_every_size_are_held_out():
+    """What begins at some size of tokens does not hide behind smaller ones."""
+
+    def box(X):
+        outputs, large = LAYER(X), np.abs(X).max(axis=(1, 2)) > 6
+        if 2 < X.shape[1] < 10:
+            outputs[large, -1] += 0.1
+        return outputs
+
+    found = pa.learn_from_queries(box, D)
+    assert found.outcome.name == "not_recovered"
+    assert found.deviation > 1e-3
+
+
 # ------------------------------------------------------------------ what long sequences alone show
 
 
