@@ -245,6 +245,20 @@ def test_error_bars_are_the_inverse_of_the_information(mode, bias):
     np.testing.assert_allclose(found.attn_error, sizes[0] / sizes[1], rtol=0.5)
 
 
+def test_declared_noise_is_tested_on_both_sides():
+    noisy = Y + NOISE
+    assert learn(X, noisy, 2, noise=0.05).noise == pytest.approx(0.05, rel=0.1)
+    # Far above the residuals it is judged as if it had not been declared.
+    plain = pa.learn_softmax(X, noisy, 2)
+    for declared in (0.2, 1e300):
+        assert learn(X, noisy, 2, noise=declared).layer.attn == pytest.approx(plain.layer.attn)
+    one = random_heads(np.random.default_rng(6), 1, 2, 1)
+    few = X[:, :, :2]
+    targets = one(few) + NOISE[..., :1]
+    assert learn(few, targets, 1, noise=0.05).n_heads == 1
+    assert not pa.learn_softmax(few, targets, 1, noise=0.03, method="moments").recovered
+
+
 # Stopping --------------------------------------------------------------------------------------
 
 

@@ -124,6 +124,23 @@ def test_extreme_points_are_those_of_the_vertices(seed):
     assert min(np.vdot(least.point, corner - least.point) for corner in corners) > -1e-5
 
 
+def test_strays_count_slacks_and_the_ellipsoid_is_inside():
+    body, inside = random_body(0, d=3, count=40)
+    t, n_numbers = body.stray(inside), inside.size
+    assert t < 1
+    outside = inside + 10.0
+    needed = body.stray(outside)
+    assert not body.contains(outside)
+    assert body.widened(1.001 * needed).contains(outside)
+    assert not body.widened(0.99 * needed).contains(outside)
+    sizes, axes = body.ellipsoid()
+    directions = np.random.default_rng(0).standard_normal((50, n_numbers))
+    directions /= np.sqrt(np.sum((directions @ axes) ** 2 * sizes, axis=1))[:, None]
+    for direction in directions.reshape(-1, 3, 3):
+        assert body.contains(inside + (1 - t) * direction)
+        assert not body.contains(inside + 1.01 * (1 + t) * np.sqrt(len(body)) * direction)
+
+
 # Phases ----------------------------------------------------------------------------------------
 
 
