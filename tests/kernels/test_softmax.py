@@ -134,6 +134,8 @@ def test_strays_count_slacks_and_the_ellipsoid_is_inside():
     assert body.widened(1.001 * needed).contains(outside)
     assert not body.widened(0.99 * needed).contains(outside)
     sizes, axes = body.ellipsoid()
+    scaled = body.normals.reshape(-1, n_numbers) / body.slack[:, None]
+    np.testing.assert_allclose((axes * sizes) @ axes.T, scaled.T @ scaled, atol=1e-9)
     directions = np.random.default_rng(0).standard_normal((50, n_numbers))
     directions /= np.sqrt(np.sum((directions @ axes) ** 2 * sizes, axis=1))[:, None]
     for direction in directions.reshape(-1, 3, 3):
