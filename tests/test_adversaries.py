@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
 
 import polyattn as pa
 from oracle import behind, changed_attention, in_format, normalised
@@ -35,11 +34,7 @@ def far(Z):
     return np.abs(behind(Z.shape[1]))
 
 
-def biased(X, s):
-    return LAYER(X) + s
-
-
-# Those that a millionth of them shows are never recovered there.
+# Those that a millionth of them shows are never recovered there, and most are told what they are.
 SEEN = {
     "square of the token": lambda X, s: LAYER(X) + s * X**2 @ MAP,
     "squashed": lambda X, s: np.tanh(s * LAYER(X)) / s,
@@ -52,8 +47,14 @@ SEEN = {
     "perceptron": lambda X, s: LAYER(X) + s * np.maximum(LAYER(X) @ MAP, 0) @ MAP,
     "cubic attention": lambda X, s: LAYER(X) + s * X @ X.transpose(0, 2, 1) @ X / X.shape[1],
     "batch": lambda X, s: LAYER(X) + s * LAYER(X).mean(axis=0, keepdims=True),
-    "bias not asked for": biased,
+    "bias not asked for": lambda X, s: LAYER(X) + s,
 }
+TOLD = {
+    **dict.fromkeys(("square of the token", "squashed", "positions in values", "gate", "perceptron",
+                     "cubic attention", "clipped"), "not_attention"),
+    **dict.fromkeys(("batch", "counter", "cache"), "stateful"),
+    "bias not asked for": "bias_needed", "noise": "not_deterministic",
+}  # fmt: skip
 MORE = {
     "steps of the answers": lambda X, s: np.rint(LAYER(X) / s) * s,
     "normalised partly": lambda X, s: LAYER((1 - s) * X + s * normalised(X, "rms_norm", 1e-12)),
@@ -89,47 +90,27 @@ def made(kind, size):
     return lambda X: in_format(box(X, size), "bfloat16" if "bfloat16" in kind else "float64")
 
 
-def hard(kind, size):
-    """True layers: heads alike, of very different size, saturated, or with few outputs."""
-    (A, B), (V, W) = LAYER.attn, LAYER.value
-    if kind == "few outputs":
-        rng = np.random.default_rng(size)
-        attn, value = (
-            rng.standard_normal((size[0], 3, 3)),
-            rng.standard_normal((size[0], 3, size[1])),
-        )
-        return pa.SoftmaxAttention(attn / 2, value)
-    attn, value = {
-        "heads alike": ([A, A + size * B], [V, W]),
-        "values alike": ([A, B], [V, V + size * W]),
-        "opposite values": ([A, B], [V, -V + size * W]),
-        "small head": ([A, B], [V, size * W]),
-        "small attn": ([A, size * B], [V, W]),
-        "large attn": ([A, B / size], [V, W]),
-        "large head": ([A, B], [V, W / size]),
-    }[kind.removesuffix(", bfloat16")]
-    return pa.SoftmaxAttention(np.stack(attn), np.stack(value))
-
-
+# True layers that are hard to see: heads alike, of very different size, or saturated.
+(A, B), (V, W) = LAYER.attn, LAYER.value
 HARD = {
-    **dict.fromkeys(("heads alike", "values alike", "opposite values", "small head", "small attn",
-                     "large attn", "large head"), (1e-9, 1e-7, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)),
-    **dict.fromkeys(("heads alike, bfloat16", "small head, bfloat16", "small attn, bfloat16",
-                     "large attn, bfloat16"), (1e-4, 1e-2)),
-    "few outputs": ((2, 1), (3, 1), (4, 2), (5, 1), (6, 1)),
-}  # fmt: skip
+    "heads alike": lambda s: ([A, A + s * B], [V, W]),
+    "values alike": lambda s: ([A, B], [V, V + s * W]),
+    "opposite values": lambda s: ([A, B], [V, -V + s * W]),
+    "small head": lambda s: ([A, B], [V, s * W]),
+    "small attn": lambda s: ([A, s * B], [V, W]),
+    "large attn": lambda s: ([A, B / s], [V, W]),
+}
 
 
 def wrong_heads(layer, result):
     """By how many bars the heads are wrong, the worst one, in the best order."""
-    apart = np.zeros((layer.n_heads, layer.n_heads))
+    order, ratios = pa.match_heads(result.layer, layer).order, []
     for name in ("attn", "value"):
-        true, found = getattr(layer, name), getattr(result.layer, name)
-        errors = np.linalg.norm(true[:, None] - found[None], axis=(2, 3))
-        bars = np.linalg.norm(getattr(result, f"{name}_error"), axis=(1, 2))
-        size = np.linalg.norm(true, axis=(1, 2))[:, None]
-        apart = np.maximum(apart, errors / (bars + 1e-14 * size))
-    return apart[linear_sum_assignment(np.minimum(apart, 1e12))].max()
+        true, found = getattr(layer, name), getattr(result.layer, name)[order]
+        bars = np.linalg.norm(getattr(result, f"{name}_error")[order], axis=(1, 2))
+        floor = 1e-14 * np.linalg.norm(true, axis=(1, 2))
+        ratios.append(np.linalg.norm(true - found, axis=(1, 2)) / (bars + floor))
+    return np.max(ratios)
 
 
 def wrong_answers(box, result):
@@ -152,30 +133,30 @@ def wrong_answers(box, result):
     return worst
 
 
-def examine(make, layer=None, n_dims=D, max_queries=20_000):
+def examine(make, layer=None):
     try:
         with np.errstate(all="ignore"):
-            result = pa.learn_from_queries(make(), n_dims, max_queries=max_queries)
+            result = pa.learn_from_queries(make(), D, max_queries=20_000)
     except InvalidInput:
         # The very first answer cannot be used: nothing is claimed.
-        return False
+        return None
     if result.outcome.ok:
         of_heads = layer is not None and layer.n_heads == result.n_heads
         wrong = wrong_heads(layer, result) if of_heads else wrong_answers(make(), result)
         assert wrong <= MOST, result.outcome
-    return result.recovered
+    return result.outcome
 
 
 @pytest.mark.parametrize("kind", [*SEEN, *MORE, *FORGETFUL])
 def test_no_claim_about_a_box_is_wrong_by_more_than_its_bars(kind):
     """At a size that is neither invisible nor obvious."""
-    recovered = examine(lambda: made(kind, 0.1 if kind == "clipped" else 1e-6))
-    assert not (recovered and kind in (*SEEN, "clipped"))
+    outcome = examine(lambda: made(kind, 0.1 if kind == "clipped" else 1e-6))
+    assert not (outcome.ok and kind in SEEN)
+    assert TOLD.get(kind, outcome.name) == outcome.name
     for size in (1e-6, 10.0) if kind in ("counter", "cache") else ():
-        for residual in (False, True):
-            box = made(kind, size)
-            found = pa.learn_from_queries(lambda X, r=residual, of=box: r * X + of(X), D, bias=True)
-            assert found.outcome.name == "stateful", found.outcome
+        box = made(kind, size)
+        found = pa.learn_from_queries(lambda X, of=box: X + of(X), D, bias=True)
+        assert found.outcome.name == "stateful", found.outcome
 
 
 BITS = [f"{kind}, bfloat16" for kind in ("square of the token", "gate", "residual")]
@@ -189,13 +170,12 @@ def test_no_claim_about_a_box_of_any_size_is_wrong_by_more_than_its_bars(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("digits", ["float64", "bfloat16"])
 @pytest.mark.parametrize("kind", HARD)
-def test_no_claim_about_hard_layers_is_wrong_by_more_than_its_bars(kind):
-    digits = "bfloat16" if "bfloat16" in kind else "float64"
-    for size in HARD[kind]:
-        layer = hard(kind, size)
-        few = 6000 if kind == "few outputs" else 20_000
-        examine(lambda of=layer: lambda X: in_format(of(X), digits), layer, layer.n_dims, few)
+def test_no_claim_about_hard_layers_is_wrong_by_more_than_its_bars(kind, digits):
+    for size in (1e-9, 1e-7, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1) if digits == "float64" else (1e-4, 1e-2):
+        layer = pa.SoftmaxAttention(*HARD[kind](size))
+        examine(lambda of=layer: lambda X: in_format(of(X), digits), layer)
 
 
 def test_the_measure_sees_wrong_claims():
@@ -205,6 +185,20 @@ def test_the_measure_sees_wrong_claims():
     for claim, holds in ((result, True), (replace(result, **small), False)):
         assert (wrong_heads(LAYER, claim) <= MOST) == holds
         assert (wrong_answers(lambda X: in_format(LAYER(X), "bfloat16"), claim) <= MOST) == holds
+
+
+def test_tokens_of_every_size_are_held_out():
+    """What begins at some size of tokens does not hide behind smaller ones."""
+
+    def box(X):
+        outputs, large = LAYER(X), np.abs(X).max(axis=(1, 2)) > 6
+        if 2 < X.shape[1] < 10:
+            outputs[large, -1] += 0.1
+        return outputs
+
+    found = pa.learn_from_queries(box, D)
+    assert found.outcome.name == "not_recovered"
+    assert found.deviation > 1e-3
 
 
 # ------------------------------------------------------------------ what long sequences alone show
@@ -224,51 +218,29 @@ def first(o):
     return np.arange(len(o))
 
 
-# The numbers that are given to each; the first and the last are tried in every run.
+# The numbers that are given to each.
 LIMITS = {
-    "window": (masked(lambda o, w: np.abs(o) < w), [(10,), (12,), (24,), (63,), (200,)]),
-    "causal window": (masked(lambda o, w: (o < w) & (o >= 0)), [(10,), (16,), (40,), (200,)]),
+    "window": (masked(lambda o, w: np.abs(o) < w), [(10,), (200,)]),
+    "causal window": (masked(lambda o, w: (o < w) & (o >= 0)), [(12,), (63,)]),
     "strided": (masked(lambda o, near, step: (o >= 0) & ((o < near) | (o % step == 0))),
-                [(10, 2), (10, 4), (12, 16), (32, 8)]),
+                [(10, 2), (32, 8)]),
     "chunks": (masked(lambda o, n: (o >= 0) & (o <= (first(o) % n)[:, None])), [(10,), (50,)]),
     "first tokens": (masked(lambda o, n: (first(o) < n) & (o < len(o))), [(10,), (128,)]),
     "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (first(o) == len(o) - 1)[:, None]),
                     [(12,), (70,)]),
-    "cooled": (cooled, [(16, 0.5), (10, 1.0), (100, 0.2)]),
+    "cooled": (cooled, [(10, 1.0), (100, 0.2)]),
     "more terms": (lambda X, n, s: LAYER(X) + s * (X.shape[1] > n) * X.mean(axis=1)[:, None],
-                   [(9, 1.0), (9, 1e-2), (32, 1e-4)]),
+                   [(9, 1.0), (32, 1e-4)]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("part", ["ends", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", LIMITS)
-def test_what_begins_after_nine_tokens_is_seen(kind, part):
+def test_what_begins_after_nine_tokens_is_seen(kind):
     box, numbers = LIMITS[kind]
-    for given in numbers[:: len(numbers) - 1] if part == "ends" else numbers:
+    for given in numbers:
         found = pa.learn_from_queries(lambda X, given=given: box(X, *given), D)
         assert not found.outcome.ok, (given, found.outcome)
         if found.outcome.name == "long_sequences_differ":
             # What is said of short ones holds.
             X = np.random.default_rng(0).standard_normal((5, 8, D))
             np.testing.assert_allclose(found.predict(X)[:, -1], box(X, *given)[:, -1], atol=1e-9)
-
-
-def test_the_sentence_says_up_to_which_length_it_was_checked():
-    window = LIMITS["causal window"][0]
-    for digits in ("float64", "float32", "float16"):
-        for size, ok in ((12, False), (300, True)):
-            box = lambda X, w=size, to=digits: in_format(window(X, w), to)  # noqa: E731
-            found = pa.learn_from_queries(box, D)
-            assert found.outcome.ok == ok, found.outcome
-            # A window of 300 tokens is not seen: the claim is about 256.
-            assert not ok or "256 tokens" in found.outcome.sentence
-
-    def short(X):
-        if X.shape[1] > 20:
-            raise ValueError("no more than 20 tokens")
-        return LAYER(X)
-
-    found = pa.learn_from_queries(short, D)
-    assert found.outcome.ok
-    for words in ("9 tokens", "64 tokens", "no more than 20 tokens"):
-        assert words in found.outcome.sentence

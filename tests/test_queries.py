@@ -25,10 +25,8 @@ def planted(d, n_heads, e=None, rank=None, seed=0, size=1.0, bias=False, bias_si
     attn = size * left @ right.transpose(0, 2, 1) / np.sqrt(rank * rows)
     into, out = rng.standard_normal((n_heads, rows, rank)), rng.standard_normal((n_heads, rank, e))
     value = into @ out / np.sqrt(rank * rows)
-    if bias:
-        attn[:, -1] *= bias_size
-        value[:, -1] *= bias_size
-    return pa.SoftmaxAttention(attn, value, bias=bias)
+    scale = np.append(np.ones(d), [bias_size] * bias)[:, None]
+    return pa.SoftmaxAttention(scale * attn, scale * value, bias=bias)
 
 
 def differences(layer, result):
@@ -44,38 +42,35 @@ def differences(layer, result):
     return parts
 
 
+def sizes(matrices):
+    """The norm of every head."""
+    return np.linalg.norm(matrices, axis=(1, 2))
+
+
 def worst(layer, result):
     """The largest error of a head, relative to its size."""
-    of_attn, of_value = (np.linalg.norm(e, axis=(1, 2)) for e, _ in differences(layer, result))
-    d = layer.n_dims
-    sizes = [np.linalg.norm(each, axis=(1, 2)) for each in (layer.attn[:, :, :d], layer.value)]
-    return max(np.max(of_attn / sizes[0]), np.max(of_value / sizes[1]))
+    of_attn, of_value = (sizes(error) for error, _ in differences(layer, result))
+    shown = layer.attn[:, :, : layer.n_dims]
+    return max(np.max(of_attn / sizes(shown)), np.max(of_value / sizes(layer.value)))
 
 
 def assert_recovered(layer, result, tolerance=1e-9):
-    assert result.outcome.name == "recovered", str(result.outcome)
     assert result.recovered
+    assert result.outcome.name == "recovered", str(result.outcome)
     assert worst(layer, result) <= tolerance
 
 
-def hard_families():
-    """Heads that are hard to tell apart, or of very different size, and few outputs."""
-    layer, few = planted(6, 3, seed=9), {f"{h} heads, one output": planted(6, h, 1) for h in (1, 3)}
-    (A, B, _), (V, W, _) = attn, value = layer.attn, layer.value
-    sizes = np.array([1.0, 0.1, 0.01])[:, None, None]
-    families = {
-        "attn of different size": (attn / sizes, value),
-        "value of different size": (attn, value * sizes),
-        "attn within one percent": (attn[:1] + 0.01 * attn, value),
-        "multiples of the identity": (np.eye(6) * np.array([1, 2, -0.7])[:, None, None], value),
-        "opposite attn": (np.stack([A, -A, B]), value),
-        "equal values": (attn, value[[0, 0, 0]]),
-        "values that cancel": (attn, np.stack([V, W, -V - W])),
-        "attn of rank one": (np.stack([np.outer(a[0], a[1]) for a in attn]), value),
-        "values into one direction": (attn, np.stack([np.outer(v[0], W[1]) for v in value])),
-    }
-    few |= {"4 heads, two outputs": planted(6, 4, 2, seed=7)}
-    return {name: pa.SoftmaxAttention(*each) for name, each in families.items()} | few
+FAMILIES = (
+    "close", "same_value", "rank_one_value", "scales", "identity", "rank_one_attn", "cancel",
+    "sharp_mix", "permutation",
+)  # fmt: skip
+HARD = {family: pa.data.hard_softmax_layer(family, 6, 3, 6.0) for family in FAMILIES} | {
+    "opposite attn": pa.SoftmaxAttention(
+        [np.eye(2), -np.eye(2)], [[[1, 0], [0, 2]], [[0, 1], [1, 0]]]
+    ),
+    "3 heads, one output": planted(6, 3, 1),
+    "4 heads, two outputs": planted(6, 4, 2, seed=7),
+}
 
 
 # ------------------------------------------------------------------ heads
@@ -125,10 +120,9 @@ def test_what_is_recovered_is_right(box):
         assert not result.recovered
 
 
-@pytest.mark.parametrize("name", hard_families())
+@pytest.mark.parametrize("name", HARD)
 def test_heads_that_are_hard_to_separate(name):
-    layer = hard_families()[name]
-    assert_recovered(layer, pa.learn_from_queries(layer), 1e-6)
+    assert_recovered(HARD[name], pa.learn_from_queries(HARD[name]), 1e-6)
 
 
 def test_low_rank_takes_fewer_queries():
@@ -161,63 +155,44 @@ def test_attention_without_effect_is_one_head(mode):
     np.testing.assert_array_equal(silent.layer.value, 0)
 
 
-def test_what_biases_cannot_show_is_fixed_by_convention():
-    layer = planted(6, 2, seed=4, bias=True)
-    result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), "float32"), 6, bias=True)
-    found, (b, shown) = result.layer, (each[:, -1].sum(axis=0) for each in
-                                       (layer.value, result.layer.value))  # fmt: skip
-    np.testing.assert_array_equal(found.attn[:, :, -1], 0)
-    np.testing.assert_array_equal(found.value[0, -1], found.value[1, -1])
-    # The bar of each share is that of the sum, halved; what is fixed has none.
-    assert np.all(np.abs(b - shown) < 10 * result.value_error[0, -1])
-    assert np.all(result.value_error > 0)
-    np.testing.assert_array_equal(result.attn_error[:, :, -1], 0)
-
-
 def test_biases_that_were_not_asked_for_are_named():
-    rng = np.random.default_rng(2)
-    attn, value = rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 4))
-    for size, digits in ((1.0, "float64"), (1e-2, "float16")):
-        biased = pa.SoftmaxAttention(attn, value * np.r_[1, 1, 1, 1, size][:, None], bias=True)
-        result = pa.learn_from_queries(lambda X, of=biased, to=digits: of(X).astype(to), 4)
-        assert result.outcome.name == "bias_needed"
-        assert "bias=True" in result.outcome.next_step
+    layer = planted(4, 2, seed=2, bias=True, bias_size=1e-2)
+    result = pa.learn_from_queries(lambda X: layer(X).astype("float16"), 4)
+    assert result.outcome.name == "bias_needed"
+    assert "bias=True" in result.outcome.next_step
     # Biases of queries and keys alone leave one-token answers linear, and show otherwise.
-    value[:, -1] = 0
-    layer = pa.SoftmaxAttention(attn, value, bias=True)
+    value = layer.value * np.r_[1, 1, 1, 1, 0][:, None]
+    layer = pa.SoftmaxAttention(layer.attn, value, bias=True)
     assert not pa.learn_from_queries(layer, 4, max_queries=2000).recovered
     assert pa.learn_from_queries(layer, 4, bias=True).recovered
 
 
-@pytest.mark.parametrize("given_number", [1, 2, 4, 12])
-def test_another_number_of_heads_is_an_outcome(given_number):
+def test_another_number_of_heads_is_an_outcome():
     layer = planted(6, 3, seed=12)
-    result = pa.learn_from_queries(layer, n_heads=given_number)
-    assert result.outcome.name == "other_number_of_heads"
-    assert not result.recovered
-    assert result.n_heads == 3
+    for n_heads in (1, 4):
+        result = pa.learn_from_queries(layer, n_heads=n_heads)
+        assert result.outcome.name == "other_number_of_heads"
+        assert result.n_heads == 3
     right, counted, unknown = (pa.learn_from_queries(layer, n_heads=n) for n in (3, "auto", None))
     assert right.recovered
     assert counted.layer == unknown.layer == right.layer
 
 
 def test_heads_that_nearly_agree_are_not_called_one():
-    for seed in (294, 932, 1570):
-        rng = np.random.default_rng(seed)
-        d, n_heads, e = (int(rng.integers(*span)) for span in ((2, 6), (1, 4), (1, 5)))
-        attn = rng.standard_normal((n_heads, d, d)) / np.sqrt(d)
-        value = rng.standard_normal((n_heads, d, e))
-        attn[1] = attn[0] + 10.0 ** rng.uniform(-9, -1) * attn[1]
-        result = pa.learn_from_queries(
-            pa.SoftmaxAttention(attn, value), random_state=seed, max_queries=20_000
-        )
-        assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
+    rng = np.random.default_rng(294)
+    d, n_heads, e = (int(rng.integers(*span)) for span in ((2, 6), (1, 4), (1, 5)))
+    attn = rng.standard_normal((n_heads, d, d)) / np.sqrt(d)
+    value = rng.standard_normal((n_heads, d, e))
+    attn[1] = attn[0] + 10.0 ** rng.uniform(-9, -1) * attn[1]
+    layer = pa.SoftmaxAttention(attn, value)
+    result = pa.learn_from_queries(layer, random_state=294, max_queries=20_000)
+    assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
 
 
 # ------------------------------------------------------------------ sizes and units
 
 
-@pytest.mark.parametrize("power", [-900, -500, -30, 30, 500, 900])
+@pytest.mark.parametrize("power", [-500, 30])
 def test_units_of_outputs_move_values_alone(power):
     """By powers of two nothing is rounded: all figures are the same, those with units moved."""
     layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**power
@@ -232,19 +207,17 @@ def test_units_of_outputs_move_values_alone(power):
     assert scaled.deviation == pytest.approx(plain.deviation)
 
 
-@pytest.mark.parametrize("factor", [1e-250, 1e-100, 1e-40, 1e-20, 1e-6, 1e6])
-def test_attention_of_any_size_is_recovered(factor):
+@pytest.mark.parametrize("factor", [1e-100, 1e-20, 1e-6, 1e6])
+def test_attention_of_any_size_has_bars_of_its_size(factor):
     layer = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0)
-    result = pa.learn_from_queries(pa.SoftmaxAttention(factor * layer.attn, layer.value))
-    assert result.recovered, result.outcome
-    restored = pa.SoftmaxAttention(result.layer.attn / factor, result.layer.value)
-    match = pa.match_heads(restored, layer)
-    assert max(match.worst_attn, match.worst_value) < 1e-9
+    small = pa.SoftmaxAttention(factor * layer.attn, layer.value)
+    result = pa.learn_from_queries(small)
+    assert_recovered(small, result)
     assert 1e-18 < np.linalg.norm(result.attn_error / factor) < 1e-9
 
 
 def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
-    """Attention of 1e-40 acts on tokens that this black box refuses; beside a constant, on none."""
+    """Attention of 1e-40 acts on tokens that this black box refuses."""
     layer = pa.data.random_softmax_layer(4, 2, n_heads=2, random_state=0)
     small = pa.SoftmaxAttention(1e-40 * layer.attn, layer.value)
 
@@ -256,8 +229,6 @@ def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
     result = pa.learn_from_queries(narrow, 4)
     assert result.outcome.name == "recovered_on_these_inputs"
     assert not result.recovered
-    biased = pa.SoftmaxAttention(1e-40 * layer.attn, layer.value, bias=True)
-    assert pa.learn_from_queries(biased, bias=True).outcome.name == "saturated"
 
 
 # ------------------------------------------------------------------ rounding, noise, error bars
@@ -275,14 +246,19 @@ def test_error_bars_hold_and_are_not_idle(digits, bias):
         )
         exact = digits in ("float64", "float32")
         assert result.outcome.name == ("recovered" if exact else "recovered_to_precision")
+        if bias:
+            # What no input shows is fixed by convention, and has no error.
+            np.testing.assert_array_equal(result.layer.attn[:, :, -1], 0)
+            np.testing.assert_array_equal(result.attn_error[:, :, -1], 0)
+            np.testing.assert_array_equal(np.ptp(result.layer.value[:, -1], axis=0), 0)
+            b, shown = (each.value[:, -1].sum(axis=0) for each in (layer, result.layer))
+            assert np.all(np.abs(b - shown) < 10 * result.value_error[0, -1])
         parts = differences(layer, result)
-        assert max(np.max(np.linalg.norm(e, axis=(1, 2)) / np.linalg.norm(bar, axis=(1, 2)))
-                   for e, bar in parts) < 3  # fmt: skip
+        assert max(np.max(sizes(e) / sizes(bar)) for e, bar in parts) < 3
         ratios.append(np.concatenate([(e / bar).ravel() for e, bar in parts]))
-        relative = [np.linalg.norm(bars, axis=(1, 2)) / np.linalg.norm(heads, axis=(1, 2))
-                    for bars, heads in ((result.attn_error, result.layer.attn),
-                                        (result.value_error, result.layer.value))]  # fmt: skip
-        assert result.doubt == pytest.approx(np.max(relative))
+        of_attn = sizes(result.attn_error) / sizes(result.layer.attn)
+        of_value = sizes(result.value_error) / sizes(result.layer.value)
+        assert result.doubt == pytest.approx(max(of_attn.max(), of_value.max()))
         assert result.doubt <= FORMATS[digits]
     ratios = np.concatenate(ratios)
     assert np.mean(np.abs(ratios) < 1.96) > 0.9
@@ -308,41 +284,20 @@ def test_a_box_that_computes_in_few_bits_is_recovered():
 def test_noise_is_measured_averaged_and_no_recovery():
     layer, rng = planted(6, 2, seed=6), np.random.default_rng(0)
 
-    def noisy(X, size=1e-3, unit=1.0):
-        outputs = layer(X)
-        return unit * (outputs + size * rng.standard_normal(outputs.shape))
+    def asked(noise, max_queries=None):
+        box = lambda X: layer(X) + noise * rng.standard_normal(X.shape)  # noqa: E731
+        return pa.learn_from_queries(box, 6, max_queries=max_queries)
 
-    result = pa.learn_from_queries(noisy, 6)
-    assert result.outcome.name == "not_deterministic"
-    assert not result.recovered
+    result = asked(1e-3)
+    assert (result.outcome.name, result.recovered) == ("not_deterministic", False)
     ratios = np.concatenate([(e / bar).ravel() for e, bar in differences(layer, result)])
     assert np.mean(np.abs(ratios) < 1.96) > 0.9
     assert 0.4 < np.sqrt(np.mean(ratios**2)) < 1.5
     # More queries leave smaller errors.
-    assert pa.learn_from_queries(noisy, 6, max_queries=900).doubt > 1.3 * result.doubt
-    for unit in (1e-200, 1e6, 1e200):
-        few = pa.learn_from_queries(lambda X, u=unit: noisy(X, 1e-7, u), 6, max_queries=300)
-        assert 0.5e-7 < few.noise / unit < 5e-7
-        assert not few.recovered
+    assert asked(1e-3, 900).doubt > 1.3 * result.doubt
+    assert 0.5e-7 < asked(1e-7, 300).noise < 5e-7
     for size in (0.05, 1.0):
-        hidden = pa.learn_from_queries(lambda X, s=size: noisy(X, s), 6, max_queries=8000)
-        assert hidden.outcome.name in ("not_deterministic", "budget")
-
-
-def test_figures_are_those_of_the_held_out_sequences():
-    layer, calls = planted(5, 2, seed=16), []
-
-    def box(X):
-        calls.append(X.copy())
-        return layer(X).astype(np.float32)
-
-    result = pa.learn_from_queries(box, 5)
-    assert [X.shape[1] for X in calls[-6:]] == [2, 3, 5, 9, 64, 256]
-    assert sum(map(len, calls)) == result.n_queries == result.phases[-1].figures["n_queries"]
-    held_out = [(layer(X) - result.layer(X), layer(X)) for X in calls[-6:-2]]
-    power = np.sum([[np.sum(each[:, -1] ** 2) for each in pair] for pair in held_out], axis=0)
-    assert result.validation_error == pytest.approx(np.sqrt(power[0] / power[1]), rel=0.1)
-    assert result.validation_error < result.deviation < 1e-3
+        assert asked(size, 8000).outcome.name in ("not_deterministic", "budget")
 
 
 # ------------------------------------------------------------------ options and endings
@@ -350,38 +305,43 @@ def test_figures_are_those_of_the_held_out_sequences():
 
 @pytest.fixture
 def layer():
-    rng = np.random.default_rng(0)
-    return pa.SoftmaxAttention(*rng.standard_normal((2, 2, 6, 6)) / 2)
+    return planted(6, 2)
 
 
 def test_random_state_decides_everything(layer):
-    rng = np.random.default_rng(3)
-    first, same, other, drawn, later, any_one = (
-        pa.learn_from_queries(layer, random_state=state) for state in (3, 3, 4, rng, rng, None)
+    first, same, other, any_one = (
+        pa.learn_from_queries(layer, random_state=state)
+        for state in (3, np.random.default_rng(3), 4, None)
     )
     assert (first.layer, first.n_queries) == (same.layer, same.n_queries)
-    assert drawn.layer == first.layer
-    assert all(first.layer != each.layer for each in (other, later, any_one))
+    assert first.layer not in (other.layer, any_one.layer)
     assert any_one.recovered
 
 
-def test_batches_and_time_enough_change_nothing_and_calls_are_reported(layer):
-    sizes, steps = [], []
+def test_batches_change_nothing_and_calls_are_reported_and_counted(layer):
+    calls, steps = [], []
 
     def watched(X):
-        sizes.append(len(X))
+        calls.append(X.copy())
         return layer(X)
 
     whole = pa.learn_from_queries(layer, max_seconds=1e9)
-    result = pa.learn_from_queries(watched, 6, batch_size=7, callback=lambda *s: steps.append(s))
-    assert result.recovered
-    assert max(sizes) <= 7
-    assert sum(sizes) == result.n_queries
+    result = pa.learn_from_queries(watched, 6, batch_size=9, callback=lambda *s: steps.append(s))
     np.testing.assert_allclose(result.layer.attn, whole.layer.attn, atol=1e-10)
-    phases, n_heads, counts = zip(*steps, strict=True)
+    counts = np.cumsum([len(X) for X in calls])
+    assert np.diff(counts).max() <= 9
+    assert counts[-1] == result.n_queries == result.phases[-1].figures["n_queries"]
+    phases, n_heads, reported = zip(*steps, strict=True)
     assert list(dict.fromkeys(phases)) == [phase.name for phase in result.phases]
     assert list(dict.fromkeys(n_heads)) == [0, 1, 2]
-    assert list(counts) == list(np.cumsum(sizes))
+    assert list(reported) == list(counts)
+    # Figures are those of the held-out sequences, nine of each of the first four lengths.
+    assert [X.shape[1] for X in calls[-6:]] == [2, 3, 5, 9, 64, 256]
+    seen = [(layer(X)[:, -1], result.layer(X)[:, -1]) for X in calls[-6:-2]]
+    missed = np.linalg.norm([one - other for one, other in seen])
+    wanted = missed / np.linalg.norm([one for one, _ in seen])
+    assert result.validation_error == pytest.approx(wanted, rel=0.1)
+    assert result.validation_error < result.deviation < 1e-8
 
 
 def knows_the_sum(result, layer):
@@ -390,14 +350,12 @@ def knows_the_sum(result, layer):
 
 def test_a_budget_ends_the_run_with_what_was_learned(layer):
     whole = pa.learn_from_queries(layer, 6)
-    for budget in (1, 40, 100, 150, 240):
+    for budget in (1, 100, 150, 240):
         result = pa.learn_from_queries(layer, 6, max_queries=budget)
         assert (result.outcome.name, result.recovered) == ("budget", False)
         assert result.n_queries <= budget
-        assert "max_queries" in str(result.outcome)
-        assert result.validation_error is None
-        assert result.attn_error is None
-        assert (result.layer is None) == (budget < 50)
+        assert (result.validation_error, result.attn_error) == (None, None)
+        assert (result.layer is None) == (budget == 1)
         assert result.layer is None or knows_the_sum(result, layer)
         assert result.layer is None or result.layer.mode == "last"
     with pytest.raises(InvalidInput):
@@ -405,12 +363,12 @@ def test_a_budget_ends_the_run_with_what_was_learned(layer):
     # The last six queries are of 64 and 256 tokens; without them the layer is known, and shorter.
     checked = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 1)
     assert checked.recovered
-    assert "64" in checked.outcome.sentence
     almost = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 7)
     assert almost.outcome.name == "budget"
     np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
     exact = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries)
     assert exact.layer == whole.layer
+    assert checked.n_queries < exact.n_queries == whole.n_queries
 
 
 class After:
@@ -433,14 +391,9 @@ def signalled(answer):
     return answer
 
 
-def spoiled(answer):
-    answer[0, -1, 0] = np.nan
-    return answer
-
-
 ENDINGS = {
     "fails": (fail, "oracle_failed"),
-    "spoils": (spoiled, "oracle_failed"),
+    "spoils": (lambda answer: answer * [np.nan, 1, 1, 1, 1, 1], "oracle_failed"),
     "another shape": (lambda answer: answer[:, :, :2], "oracle_failed"),
     "interrupted": (signalled, "interrupted"),
 }
@@ -451,33 +404,28 @@ def test_what_was_learned_survives_whatever_ends_the_run(layer, name):
     then, outcome = ENDINGS[name]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        for n_queries in (60, 130, 200, 240):
+        for n_queries in (60, 200):
             result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=8)
             assert (result.outcome.name, result.recovered) == (outcome, False)
             assert knows_the_sum(result, layer)
             assert n_queries - 8 <= result.n_queries <= n_queries + 8
             assert result.error is not None
         if outcome == "interrupted":
-            for n_queries in (0, 3, 30):
-                result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=4)
-                assert result.outcome.name == "interrupted"
-                assert result.layer is None
+            result = pa.learn_from_queries(After(layer, 3, then), 6, batch_size=4)
+            assert (result.outcome.name, result.layer) == (outcome, None)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def test_errors_of_the_oracle_are_kept_and_told(layer, tmp_path):
+def test_errors_of_the_oracle_are_kept_and_told(layer):
     result = pa.learn_from_queries(After(layer, 100, fail), 6)
     assert isinstance(result.error, RuntimeError)
     assert result.error_text.startswith("RuntimeError: the line is dead \\x1b!!!")
     assert max(len(result.error_text), len(result.outcome.sentence)) < 5000
-    pa.save(result, tmp_path / "file")
-    assert pa.load(tmp_path / "file").error == result.error_text
     # Before any answer nothing is lost: it is raised, with its cause.
-    for cause in (fail, lambda _: {}["tokens"]):
-        with pytest.raises(InvalidInput, match=r"(RuntimeError|KeyError).*\(\d+, 1, 6\)") as raised:
-            pa.learn_from_queries(After(layer, 0, cause), 6)
-        assert isinstance(raised.value.__cause__, RuntimeError | KeyError)
+    with pytest.raises(InvalidInput, match=r"RuntimeError.*\(\d+, 1, 6\)") as raised:
+        pa.learn_from_queries(After(layer, 0, fail), 6)
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 @pytest.mark.parametrize("n_calls", [3, 40])
@@ -491,54 +439,44 @@ def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
         return layer(X)
 
     result = pa.learn_from_queries(slow, 6, batch_size=8, max_seconds=0.5)
-    assert result.outcome.name == "out_of_time"
-    assert "max_seconds" in result.outcome.sentence
-    assert result.error is None
+    assert (result.outcome.name, result.error) == ("out_of_time", None)
     assert result.n_queries == sum(answered)
     assert len(answered) <= n_calls + 1
     # One-token sequences come first, and give the sum of the values.
     assert len(answered) < 12 if result.layer is None else knows_the_sum(result, layer)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        lambda X: np.zeros(len(X)),
-        lambda X: np.zeros((len(X), 3)),
-        lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
-        lambda X: np.zeros((len(X), X.shape[1], 0)),
-        lambda X: np.full((len(X), X.shape[1], 3), np.nan),
-        lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
-        lambda _: None,
-    ],
-)
-def test_answers_that_cannot_be_used_are_refused(answer):
-    with pytest.raises((InvalidInput, InvalidType), match="oracle"):
-        pa.learn_from_queries(answer, 4)
+MISUSE = [
+    ("n_dims", 0), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"), ("max_seconds", 0),
+    ("max_queries", 0), ("batch_size", 0), ("random_state", -1), ("mode", "sideways"),
+    ("normalisation", "batch_norm"), ("rotary", 10000.0),
+]  # fmt: skip
+NO_ANSWERS = {
+    "no rows": lambda X: np.zeros(len(X)),
+    "one sequence more": lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
+    "no outputs": lambda X: np.zeros((*X.shape[:2], 0)),
+    "not finite": lambda X: np.full((*X.shape[:2], 3), np.nan),
+    "complex": lambda X: np.zeros((*X.shape[:2], 2)) * 1j,
+}
 
 
-def test_misuse_names_its_argument(layer):
-    for name, wrong in (
-        ("n_dims", 0), ("n_dims", 2.5), ("n_dims", 5), ("n_heads", 0), ("n_heads", "two"),
-        ("max_seconds", 0), ("max_queries", 0), ("batch_size", 0), ("random_state", -1),
-        ("mode", "sideways"), ("residual", "yes"), ("normalisation", "batch_norm"),
-        ("rotary", 10000.0),
-    ):  # fmt: skip
+def test_misuse_names_its_argument_and_answers_the_oracle(layer):
+    for name, wrong in MISUSE:
         with pytest.raises(InvalidInput, match=name):
             pa.learn_from_queries(layer, **{name: wrong})
     with pytest.raises(InvalidInput, match="n_dims"):
         pa.learn_from_queries(lambda X: X)
     with pytest.raises(InvalidInput, match="residual"):
         pa.learn_from_queries(planted(6, 2, e=3), residual=True)
-
-
-WIDE = [(64, 8, 64, True, "float64"), (48, 6, 16, False, "float32")]
+    for box in NO_ANSWERS.values():
+        with pytest.raises((InvalidInput, InvalidType), match="oracle"):
+            pa.learn_from_queries(box, 4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("d", "n_heads", "rank", "bias", "digits"), WIDE)
-def test_layers_of_real_width_are_recovered(d, n_heads, rank, bias, digits):
-    layer = planted(d, n_heads, rank=rank, bias=bias, seed=15)
+@pytest.mark.parametrize(("d", "bias", "digits"), [(64, True, "float64"), (48, False, "float32")])
+def test_layers_of_real_width_are_recovered(d, bias, digits):
+    layer = planted(d, 6, rank=16, bias=bias, seed=15)
     result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
     assert_recovered(layer, result, 1e-7 if digits == "float64" else 1e-3)
-    assert result.n_queries < min(250_000, 4 * n_heads * d**2)
+    assert result.n_queries < 24 * d**2

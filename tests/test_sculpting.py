@@ -7,7 +7,6 @@ import pytest
 
 import polyattn as pa
 from oracle import MODES, head_errors
-from polyattn.errors import PolyattnError
 
 ROAD = ["crude sum", "sculpt", "minimum norm", "sculpt again", "span", "search", "conditions"]
 
@@ -63,13 +62,14 @@ def test_more_examples_make_every_phase_better():
         task = planted(2, count, seed=1)
         found = pa.learn_softmax(task.X, task.Y, 2, "sculpt")
         attn, total = task.layer.attn, task.layer.value.sum(axis=0)
+        moments = pa.learn_softmax(task.X, task.Y, 2, "moments", polish=False)
         sums = [apart(figures(found, name)["S"], total) for name in ("crude sum", "sculpt again")]
         centre = apart(figures(found, "sculpt again")["centre"], attn)
         direction = apart(figures(found, "span")["directions"], attn[1] - attn[0])
         assert sums[1] < 0.8 * sums[0]
-        off.append([sums[1], centre, direction])
+        off.append([sums[1], centre, direction, worst(moments, task)])
     assert np.all(np.array(off[1]) < 0.7 * np.array(off[0]))
-    assert max(off[1]) < 0.25
+    assert max(off[1][:3]) < 0.25
 
 
 def test_the_phases_alone_are_no_claim_and_say_what_failed():
@@ -86,29 +86,22 @@ def test_the_phases_alone_are_no_claim_and_say_what_failed():
     failed = [each["name"] for each in conditions if not each["holds"]]
     assert "one-hot rows" in failed
     assert all(name in str(alone.outcome) for name in failed)
-    # The body was widened by planted layers, and heads outside of it are not certified.
-    again = figures(alone, "sculpt again")
-    assert (again["confidence"], len(again["strays"])) == (0.9, 9)
-    assert again["factor"] == pytest.approx(max(1.0, 1.25 * max(again["strays"])))
-    assert {"heads in K*"} <= {each["name"] for each in conditions}
+    assert "heads in K*" in {each["name"] for each in conditions}
     moments = pa.learn_softmax(task.X, task.Y, 2, "moments", polish=False)
     assert (moments.recovered, moments.method) == (False, "moments")
     assert {phase.name for phase in moments.phases}.isdisjoint({"polish", "growth"})
 
 
-def failed_on(task, n_heads):
-    found = pa.learn_softmax(task.X, task.Y, n_heads, "sculpt", polish=False)
-    return {
-        each["name"] for each in figures(found, "conditions")["conditions"] if not each["holds"]
-    }
-
-
 def test_conditions_fail_when_they_should():
-    assert {"residual test", "rows on which heads agree"} <= failed_on(planted(2, 100, 4, 6), 2)
-    assert "disagreement is seen" in failed_on(planted(2, 100, 3, 3), 2)
-    noisy, cancelling = planted(2, 300, 6, 4, noise=2.0), planted(2, 150, family="cancel")
-    assert "heads agree well" in failed_on(noisy, 2)
-    assert "sum of values" in failed_on(cancelling, 2)
+    for task, failed in (
+        (planted(2, 100, 4, 6), {"residual test", "rows on which heads agree"}),
+        (planted(2, 100, 3, 3), {"disagreement is seen"}),
+        (planted(2, 300, 6, 4, noise=2.0), {"heads agree well"}),
+        (planted(2, 150, family="cancel"), {"sum of values"}),
+    ):
+        found = pa.learn_softmax(task.X, task.Y, 2, "sculpt", polish=False)
+        conditions = figures(found, "conditions")["conditions"]
+        assert failed <= {each["name"] for each in conditions if not each["holds"]}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -124,18 +117,14 @@ def test_degenerate_layers_are_named():
     flat = value.copy()
     flat[:, :, 1:] = 0.0
     sharp, blunt = np.stack([20 * attn[0], 21 * attn[0]]), 0.1 * attn
-    cases = [
-        (np.stack([attn[0], 1.01 * attn[0]]), value, task.X, {"heads are independent"}),
+    for heads, values, X, expected in (
         (attn, np.stack([value[0], -0.99 * value[0]]), task.X, {"values do not cancel"}),
         (attn, flat, task.X, {"sum of values is regular", "disagreement is seen"}),
-        (attn, value[[0, 0]], task.X, {"disagreement is seen"}),
         (attn, value, task.X[:20], {"rows on which heads agree"}),
         (blunt, value, task.X, {"one-hot rows"}),
         (sharp, value, task.X, {"heads are independent"}),
-    ]
-    for heads, values, X, expected in cases:
+    ):
         report = pa.softmax.non_degeneracy(pa.SoftmaxAttention(heads, values), X)
-        assert len(str(report).splitlines()) == len(report.conditions) == 6
         failed = {condition.name for condition in report.failed}
         assert expected <= failed
         assert failed == {each.name for each in report.conditions if each.measured < each.needed}
@@ -144,16 +133,3 @@ def test_degenerate_layers_are_named():
     report = pa.softmax.non_degeneracy(task.layer, task.X)
     means = np.repeat(task.X.mean(axis=1, keepdims=True) @ value.sum(axis=0), 3, axis=1)
     assert report.conditions[0].measured == pytest.approx(np.sum(means**2) / np.sum(task.Y**2))
-
-
-def test_non_degeneracy_takes_ragged_sequences_and_biases_and_refuses_others():
-    rng = np.random.default_rng(0)
-    layer = pa.SoftmaxAttention(*rng.standard_normal((2, 2, 4, 4)), bias=True)
-    ragged = [rng.standard_normal((n, 3)) for n in (1, 2, 3, 3, 4)]
-    assert all(np.isfinite(c.measured) for c in pa.softmax.non_degeneracy(layer, ragged).conditions)
-    for arguments, word in (
-        ((layer, np.ones((5, 2, 4))), "4 coordinates"), ((layer, np.ones((5, 1, 3))), "one token"),
-        ((None, ragged), "layer"),
-    ):  # fmt: skip
-        with pytest.raises(PolyattnError, match=word):
-            pa.softmax.non_degeneracy(*arguments)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from oracle import EPS, MODES, head_errors, relative_error, softmax_outputs, softmax_slopes
-from polyattn.errors import InvalidInput, OutOfRange, PolyattnError
+from polyattn.errors import InvalidInput, PolyattnError
 
 EXACT = 1e-10
 
@@ -69,12 +69,17 @@ SHAPES = {
     "ragged causal": {"n_tokens": (2, 5), "n_dims": 3, "n_heads": 2, "mode": "causal"},
     "every length": {"n_tokens": (2, 30), "n_dims": 3, "n_heads": 2, "n_sequences": 30},
     "one value": {"n_tokens": 4, "n_dims": 4, "n_heads": 3, "family": "same_value", "logits": 4.0},
+    "large": {"n_tokens": 6, "n_dims": 16, "n_heads": 2, "n_sequences": 300},
+} | {
+    family: {"n_tokens": 4, "n_dims": 6, "n_heads": 3, "family": family, "logits": 4.0}
+    for family in ("close", "rank_one_value", "scales", "identity")
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_planted_heads_come_back_exactly(name):
-    options = {"n_sequences": 100, "random_state": 77} | SHAPES[name]
+    count = 600 if "family" in SHAPES[name] else 100
+    options = {"n_sequences": count, "random_state": 77} | SHAPES[name]
     task = pa.data.planted_softmax(**options)
     outputs = softmax_outputs(task.layer, list(task.X))
     targets = [y[0] for y in outputs] if task.layer.mode == "last" else outputs
@@ -91,33 +96,6 @@ def test_planted_heads_come_back_exactly(name):
     # Error bars of exact heads are rounding, and no head is farther off than they say.
     bars = max(found.attn_error.max(), found.value_error.max())
     assert worst(found, task.layer) <= 3 * bars < 1e-6
-
-
-@pytest.mark.parametrize("n_heads", [2, "auto"])
-@pytest.mark.parametrize("mode", MODES)
-def test_layers_with_biases_come_back_up_to_what_no_input_shows(mode, n_heads):
-    layer = random_heads(np.random.default_rng(0), 2, 4, 3, mode, bias=True)
-    X = np.random.default_rng(1).standard_normal((600 if mode == "last" else 200, 4, 4))
-    found = learn(X, layer(X), n_heads, mode=mode, bias=True)
-    assert found.layer.bias
-    assert worst(found, layer) < EXACT
-    assert np.all(found.layer.attn[:, :, -1] == 0.0)
-    assert np.all(found.layer.value[:, -1] == found.layer.value[0, -1])
-    assert np.all(found.attn_std[:, :, -1] == 0.0)
-    assert np.all(found.attn_std[:, :, :-1] > 0.0)
-    assert np.all(np.isfinite(found.value_std))
-
-
-def test_where_no_bias_is_needed_it_is_zero_and_where_one_is_it_is_advised():
-    found = learn(X, Y, 2, bias=True)
-    assert np.abs(found.layer.attn[:, -1]).max() < 1e-11
-    assert np.abs(found.layer.value[:, -1]).max() < 1e-11
-    shifted = random_heads(np.random.default_rng(2), bias=True)
-    for layer, wanted in ((shifted, True), (LAYER, False)):
-        for options in ({"method": "moments", "polish": False}, {"max_seconds": 1e-9}):
-            stopped = pa.learn_softmax(X, layer(X), 1, **options)
-            assert not stopped.recovered
-            assert ("bias=True" in stopped.outcome.next_step) == wanted, stopped.outcome
 
 
 # Laws ------------------------------------------------------------------------------------------
@@ -143,20 +121,20 @@ def test_changes_of_coordinates_change_the_heads_as_they_should(seed, mode, bias
         X, Y = X[:, places], Y[:, places]
     if not bias:
         X, Y = -X, -Y
-    found = learn(X, Y, layer.n_heads, mode=mode, bias=bias, random_state=seed)
+    n_heads = "auto" if seed % 2 else layer.n_heads
+    found = learn(X, Y, n_heads, mode=mode, bias=bias, random_state=seed)
+    if bias:
+        # What no input shows is set by convention, and has no error.
+        assert np.all(found.layer.attn[:, :, -1] == 0.0)
+        assert np.all(found.layer.value[:, -1] == found.layer.value[0, -1])
+        assert np.all(found.attn_std[:, :, -1] == 0.0)
     # Heads that are hard to tell apart have large bars even without noise.
     bars = max(found.attn_error.max(), found.value_error.max())
     assert worst(found, expected) < max(EXACT, 3 * bars)
     assert bars < 1e-6
 
 
-def fits(array, exponent) -> bool:
-    """Whether every entry times 2**exponent is a normal number."""
-    powers = np.frexp(array[array != 0.0])[1] + np.broadcast_to(exponent, array.shape)[array != 0.0]
-    return bool(np.all((powers > -1021) & (powers <= 1024)))
-
-
-POWERS = st.one_of(st.integers(-600, 600), st.sampled_from([-512, -511, -500, 500, 510, 511]))
+POWERS = st.integers(-150, 150)
 
 
 @cache
@@ -170,24 +148,16 @@ def learned(noisy):
     noisy=st.booleans(),
 )
 @example([500] * 3, 0, False)
-@example([0] * 3, 1000, True)
 @example([0] * 3, -1015, True)
-@example([-500] * 3, 600, False)
+@example([-500] * 3, 0, False)
 @example([220, 0, -220], 0, True)
-@example([250, 0, -250], 0, False)
 def test_units_change_nothing_but_the_units(of_tokens, of_target, noisy):
-    """The scaled layer, bit by bit; or a refusal, where float64 cannot hold it."""
+    """The scaled layer, bit by bit."""
     of_tokens, plain, targets = np.array(of_tokens), learned(noisy), Y + noisy * NOISE
     of_attn = -of_tokens[:, None] - of_tokens
     of_value = of_target - of_tokens[:, None]
-    possible = fits(plain.layer.attn, of_attn) and fits(plain.layer.value, of_value)
-    possible &= np.ptp(of_tokens) < 448
     scaled = np.ldexp(X, of_tokens)
-    try:
-        found = pa.learn_softmax(scaled, np.ldexp(targets, of_target), 2)
-    except OutOfRange:
-        assert not possible, "refused without need"
-        return
+    found = pa.learn_softmax(scaled, np.ldexp(targets, of_target), 2)
     assert str(found.outcome) == str(plain.outcome)
     for one, other, exponent in (
         (plain.layer.attn, found.layer.attn, of_attn),
@@ -198,46 +168,24 @@ def test_units_change_nothing_but_the_units(of_tokens, of_target, noisy):
         np.testing.assert_allclose(other, np.ldexp(one, exponent), rtol=4 * EPS, atol=5e-324)
     assert np.all(found.attn_std > 0), "a bar was rounded down to nothing"
     np.testing.assert_array_equal(found.attn_error, plain.attn_error)
-    assert found.noise > 0.0
     assert found.noise >= np.ldexp(plain.noise, of_target)
     outputs = np.ldexp(found.layer(scaled), -of_target)
     assert relative_error(outputs, plain.layer(X)) < 1e-12
 
 
-def test_heads_that_float64_cannot_hold_are_refused():
-    for tokens, targets, word in (
-        (1e200, 1.0, "attn"), (1e155, 1.0, "attn"), (1e-160, 1.0, "attn"),
-        ([1e80, 1e80, 1e170], 1.0, "attn"), (1e-150, 1e200, "value"),
-        (1e150, [1.0, 1e-170], "value"), ([1e80, 1.0, 1e-80], 1.0, "X"),
-    ):  # fmt: skip
-        with pytest.raises(OutOfRange, match=word):
-            pa.learn_softmax(X * tokens, Y * targets, 2)
-
-
-def test_layouts_dtypes_seeds_and_lists_do_not_matter(tmp_path):
+def test_layouts_and_dtypes_do_not_matter():
     task = pa.data.planted_softmax(80, 4, 3, n_heads=2, random_state=5)
     expected = pa.learn_softmax(task.X, task.Y, 2)
-    np.save(tmp_path / "X.npy", task.X)
-    frozen = task.X.copy()
-    frozen.setflags(write=False)
-    forms = [
-        np.asfortranarray(task.X), np.load(tmp_path / "X.npy", mmap_mode="r"), frozen,
-        task.X.astype(np.int8), task.X.astype(np.float32), [*task.X], task.X,
-    ]  # fmt: skip
-    for tokens in forms:
+    for tokens in (np.asfortranarray(task.X), task.X.astype(np.int8), [*task.X]):
         targets = [*task.Y] if isinstance(tokens, list) else task.Y
         assert pa.learn_softmax(tokens, targets, 2).layer == expected.layer
-    np.testing.assert_array_equal(frozen, task.X)
 
 
 def test_targets_rounded_to_single_precision_are_known_as_such():
     single = Y.astype(np.float32)
-    plain = single.astype(np.float64)
-    for power, targets in ((0, single), *((p, np.ldexp(plain, p)) for p in (0, -140, 900))):
+    for targets in (single, single.astype(np.float64)):
         found = learn(X, targets)
-        back = pa.SoftmaxAttention(found.layer.attn, np.ldexp(found.layer.value, -power))
-        _, attn, value = head_errors(back, LAYER)
-        assert 1e-12 < max(attn.max(), value.max()) < 1e-5
+        assert 1e-12 < worst(found, LAYER) < 1e-5
         assert min(found.attn_error.min(), found.value_error.min()) >= 2.0**-24
 
 
@@ -256,16 +204,11 @@ def test_more_heads_than_there_are_come_back_as_those_there_are():
     ):
         layer = pa.SoftmaxAttention(np.stack(attn), np.stack(value))
         assert worst(learn(X, layer(X), 3), pa.SoftmaxAttention(LAYER.attn, merged)) < 1e-8
-    for layer, bias in (
-        (pa.SoftmaxAttention(LAYER.attn, np.stack([V, 0 * V])), False),
-        (
-            pa.SoftmaxAttention(
-                np.ones((2, 4, 4)), np.arange(32.0).reshape(2, 4, 4)[..., :2], bias=True
-            ),
-            True,
-        ),
-    ):
-        assert learn(X, layer(X), 2, bias=bias).n_heads == 1
+    idle = pa.SoftmaxAttention(LAYER.attn, np.stack([V, 0 * V]))
+    shifts = np.arange(32.0).reshape(2, 4, 4)[..., :2]
+    flat = pa.SoftmaxAttention(np.ones((2, 4, 4)), shifts, bias=True)
+    for layer in (idle, flat):
+        assert learn(X, layer(X), 2, bias=layer.bias).n_heads == 1
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
@@ -285,7 +228,9 @@ def test_error_bars_are_the_inverse_of_the_information(mode, bias):
     layer = random_heads(rng, 2, 2, 2, mode, bias)
     X = rng.standard_normal((1200 if mode == "last" else 400, 3, 2))
     Y = layer(X)
-    found = learn(X, Y + 0.02 * rng.standard_normal(Y.shape), 2, mode=mode, bias=bias, noise=0.02)
+    declared = 0.02 if bias or mode == "last" else None
+    noise = 0.02 * rng.standard_normal(Y.shape)
+    found = learn(X, Y + noise, 2, mode=mode, bias=bias, noise=declared)
     assert found.noise == pytest.approx(0.02, rel=0.1)
     slopes = softmax_slopes(found.layer, X) * np.sqrt(found.n_training / len(X))
     covariance = found.noise**2 * np.linalg.inv(slopes.T @ slopes)
@@ -300,35 +245,18 @@ def test_error_bars_are_the_inverse_of_the_information(mode, bias):
     np.testing.assert_allclose(found.attn_error, sizes[0] / sizes[1], rtol=0.5)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_errors_are_as_large_as_their_bars(bias):
-    scores = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        layer = random_heads(rng, 1, 3, 2, "full", bias)
-        X = rng.standard_normal((150, 4, 3))
-        noise = 0.02 * rng.standard_normal((150, 4, 2))
-        found = learn(X, layer(X) + noise, 1, bias=bias, noise=0.02 if seed % 2 else None)
-        assert found.noise == pytest.approx(0.02, rel=0.15)
-        shown = found.attn_std > 0
-        scores.append(((found.layer.attn - layer.attn)[shown] / found.attn_std[shown]) ** 2)
-        scores.append((((found.layer.value - layer.value) / found.value_std) ** 2).ravel())
-    assert 0.55 < np.mean(np.concatenate(scores)) < 1.6
-
-
 def test_declared_noise_is_tested_on_both_sides():
     noisy = Y + NOISE
     assert learn(X, noisy, 2, noise=0.05).noise == pytest.approx(0.05, rel=0.1)
+    # Far above the residuals it is judged as if it had not been declared.
+    plain = pa.learn_softmax(X, noisy, 2)
+    for declared in (0.2, 1e300):
+        assert learn(X, noisy, 2, noise=declared).layer.attn == pytest.approx(plain.layer.attn)
     one = random_heads(np.random.default_rng(6), 1, 2, 1)
     few = X[:, :, :2]
     targets = one(few) + NOISE[..., :1]
     assert learn(few, targets, 1, noise=0.05).n_heads == 1
     assert not pa.learn_softmax(few, targets, 1, noise=0.03, method="moments").recovered
-    # Far above the residuals it is judged as if it had not been declared, in every unit.
-    plain = pa.learn_softmax(X, noisy, 2)
-    for size, declared in ((2.0**-500, 1e300), (1.0, 0.2), (2.0**500, 1e300)):
-        found = learn(X, noisy * size, 2, noise=declared)
-        assert found.layer.attn == pytest.approx(plain.layer.attn)
 
 
 # Stopping --------------------------------------------------------------------------------------
@@ -336,7 +264,7 @@ def test_declared_noise_is_tested_on_both_sides():
 
 def test_an_interrupt_keeps_the_best_layer():
     task = pa.data.planted_softmax(300, 4, 4, n_heads=2, logits=2.0, noise=0.05, random_state=2)
-    for n_steps in (1, 3, 10, 40):
+    for n_steps in (1, 10):
         steps = []
 
         def interrupt(*step, steps=steps, n_steps=n_steps):
@@ -366,19 +294,16 @@ def test_an_interrupt_keeps_the_best_layer():
 
 
 MISUSE = [
-    ({"n_heads": 0}, "n_heads"), ({"n_heads": 1.5}, "n_heads"), ({"n_heads": "all"}, "n_heads"),
-    ({"method": "magic"}, "method"), ({"mode": "sideways"}, "mode"),
-    ({"noise": -1.0}, "noise"), ({"noise": np.nan}, "noise"),
-    ({"max_heads": 0}, "max_heads"), ({"random_state": "x"}, "random_state"),
-    *(({"max_seconds": each}, "max_seconds") for each in (0, -1.0, np.nan)),
-    ({"bias": 1}, "bias"), ({"polish": 0, "method": "sculpt", "n_heads": 1}, "polish"),
+    ({"n_heads": 0}, "n_heads"), ({"n_heads": "all"}, "n_heads"), ({"method": "magic"}, "method"),
+    ({"mode": "sideways"}, "mode"), ({"noise": -1.0}, "noise"), ({"noise": np.nan}, "noise"),
+    ({"max_heads": 0}, "max_heads"), ({"max_seconds": 0}, "max_seconds"),
     ({"polish": False}, "method"), ({"polish": False, "method": "sculpt"}, "n_heads"),
     ({"X": X * np.nan}, "X"), ({"Y": Y * np.inf}, "Y"), ({"Y": Y[:50]}, "80 .* 50"),
-    ({"Y": None}, "Y"), ({"Y": 0 * Y}, "Y is zero"), ({"Y": Y[:, 0]}, "Y"),
-    ({"X": X[:, :1], "Y": Y[:, :1]}, "one token"), ({"X": np.ones_like(X)}, "X are equal"),
-    ({"X": X[:0], "Y": Y[:0]}, "X is empty"), ({"X": X.astype(str)}, "X"),
-    ({"X": X[:3], "Y": Y[:3]}, r"\d+ sequences"),
-    # Copies are no further examples.
+    ({"X": X[:3], "Y": Y[:3]}, r"\d+ sequences"), ({"Y": 0 * Y}, "Y is zero"),
+    ({"Y": Y[:, 0]}, "Y"), ({"X": np.ones_like(X)}, "X are equal"),
+    ({"X": X[:, :1], "Y": Y[:, :1]}, "one token"), ({"X": X[:0], "Y": Y[:0]}, "X is empty"),
+    # What float64 cannot hold; and copies are no further examples.
+    ({"X": X * 1e200}, "attn"), ({"X": X * 1e-150, "Y": Y * 1e200}, "value"),
     ({"X": np.repeat(X[:3], 30, axis=0), "Y": np.repeat(Y[:3], 30, axis=0)}, "3 different"),
 ]  # fmt: skip
 
@@ -389,42 +314,7 @@ def test_misuse_is_refused_by_name():
             pa.learn_softmax(**({"X": X, "Y": Y} | change))
 
 
-def test_as_many_sequences_as_are_said_to_be_needed_are_enough():
-    task = pa.data.planted_softmax(100, 4, 4, n_heads=3, random_state=0)
-
-    def refused(count) -> str:
-        with pytest.raises(InvalidInput) as error:
-            pa.learn_softmax(task.X[:count], task.Y[:count], 3)
-        return str(error.value)
-
-    needed = int(refused(10).split(" sequences are needed")[0].split()[-1])
-    assert 10 < needed < 60
-    pa.learn_softmax(task.X[:needed], task.Y[:needed], 3, "moments", max_seconds=1e-9)
-    assert str(needed) in refused(needed - 2)
-
-
 def test_layers_that_do_not_fit_memory_are_refused_at_once():
     tokens = np.random.default_rng(0).integers(2, size=(400, 200, 200), dtype=np.int8)
     with pytest.raises(InvalidInput, match="40000 unknown"):
         pa.learn_softmax(tokens, tokens[:, :, :2], 1)
-
-
-# Whole tables, slow ----------------------------------------------------------------------------
-
-GENERIC = [(h, 8, 4, 60, logits, None) for h in (1, 2, 3) for logits in (0.5, 1.0, 2.0)]
-LARGE = [(2, 16, 6, 600, 1.0, None), (1, 32, 8, 200, 1.0, None), (8, 8, 4, 400, 1.0, None)]
-FAMILIES = ("close", "same_value", "rank_one_value", "scales", "identity")
-HARD = [(3, 8, 4, 1000, 4.0, family) for family in FAMILIES]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cases", [GENERIC, LARGE, HARD], ids=["generic", "large", "hard"])
-def test_whole_tables_of_layers_come_back(cases):
-    for n_heads, d, n_tokens, n_sequences, logits, family in cases:
-        for seed in (8200, 8201):
-            task = pa.data.planted_softmax(
-                n_sequences, n_tokens, d, None, n_heads, logits, family=family, random_state=seed
-            )
-            for given_heads in (n_heads, None) if cases is GENERIC else (n_heads,):
-                found = learn(task.X, task.Y, given_heads)
-                assert worst(found, task.layer) < (1e-6 if family else EXACT)

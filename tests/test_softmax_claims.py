@@ -2,7 +2,8 @@
 
 And what ``identifiable_heads`` says of the same layers and inputs.  One-hot tokens, pinned,
 repeated and collinear coordinates, two kinds of tokens, few queries, few sequences, heads that are
-nearly equal, noise declared too small or too large, targets that no softmax layer has.
+nearly equal, noise declared too small or too large, targets that no softmax layer has: of these it
+is said what would explain them, and never guessed.
 """
 
 from __future__ import annotations
@@ -58,12 +59,10 @@ def of_one_value(seed, n_dims, n_heads, n_outputs=2):
     return pa.SoftmaxAttention(layer.attn, np.repeat(layer.value[:1], n_heads, axis=0))
 
 
-def cancelling(seed, bias=False):
-    """Two heads whose values add up to nothing but a constant."""
-    layer = generic(seed, bias=bias)
-    value = layer.value.copy()
-    value[1, :2] = -value[0, :2]
-    return pa.SoftmaxAttention(layer.attn, value, bias=bias)
+def cancelling(seed):
+    """Two heads whose values add up to nothing."""
+    layer = generic(seed)
+    return pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0], -layer.value[0]]))
 
 
 def opposite(seed):
@@ -78,11 +77,9 @@ PARITY = pa.softmax.parity_layer((0, 1, 2), 3, output=1, n_dims=5, beta=0.6, n_o
 ONE_HOT = np.eye(3)[np.random.default_rng(8).integers(3, size=(300, 4))]
 OPEN: dict[str, tuple[Any, Any, str]] = {
     "mean": (pooled(0), gaussian(0, 2, 2), "opposite_heads"),
-    "mean, twice": (pooled(1), np.repeat(gaussian(1, 2, 2), 2, axis=1), "opposite_heads"),
     "mean, causal": (pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads"),
     "opposite": (opposite(2), gaussian(2, 2, 2), "opposite_heads"),
     "cancel": (cancelling(5), gaussian(5, 2, 2), "opposite_heads"),
-    "cancel, bias": (cancelling(4, bias=True), gaussian(4, 2, 2, 400), "opposite_heads"),
     "two of one value": (of_one_value(2, 2, 2), boolean(2, 2), "two_valued"),
     "three of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued"),
     "two words": (of_one_value(3, 2, 2), WORDS, "two_valued"),
@@ -155,21 +152,22 @@ def test_heads_that_noise_does_not_tell_apart_are_not_claimed():
         assert not pa.learn_softmax(X, Y, 2, noise=0.037).recovered
 
 
-# Targets with something that no softmax layer has.
+# What is left beside a layer and its noise; noise itself is left by a layer that is right.
 BESIDE = {
-    "noise": lambda _, Y, rng: 100.0 * rng.standard_normal(Y.shape),
+    "noise": lambda _X, _Y, e: 0 * e,
+    "large noise": lambda _X, _Y, e: 100 * e,
     "tanh of tokens": lambda X, *_: 0.1 * np.tanh(X),
-    "two sizes": lambda _, Y, rng: rng.standard_normal(Y.shape) * rng.choice([0.1, 1], (150, 1, 1)),
+    "two sizes": lambda _X, _Y, e: e * (np.arange(300) % 2)[:, None, None],
 }
 
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_is_no_softmax_layer_is_not_called_one(name):
-    rng, layer, X = np.random.default_rng(1), generic(13, 1), gaussian(13, 3, 2, 150)
-    Y = layer(X)
-    Y = Y + BESIDE[name](X, Y, rng) + 0.02 * rng.standard_normal(Y.shape)
-    found = pa.learn_softmax(X, Y, 1, "moments")
-    assert found.outcome.name in ("not_recovered", "overfitted"), found.outcome
+    rng, layer, X = np.random.default_rng(1), generic(13, 1), gaussian(13, 3, 2, 300)
+    Y, noise = layer(X), rng.standard_normal((300, 3, 2))
+    found = pa.learn_softmax(X, Y + 0.02 * noise + BESIDE[name](X, Y, noise), 1, "moments")
+    assert found.recovered == (name == "noise"), found.outcome
+    assert found.recovered or found.outcome.name in ("not_recovered", "overfitted"), found.outcome
     assert found.validation_error > 0.01
 
 
@@ -224,11 +222,9 @@ def test_tokens_that_hide_heads_are_named(name):
     layer = generic(3, 2, 3, 3, mode)
     slopes = softmax_slopes(layer, X)
     assert np.linalg.matrix_rank(slopes) < slopes.shape[1]
-    tiny = pa.SoftmaxAttention(1e-300 * layer.attn, 1e-150 * layer.value, mode)
-    for heads, tokens in ((layer, X), (tiny, 1e150 * X)):
-        report = pa.softmax.identifiable_heads(heads, tokens)
-        assert report.verdict == "not_identifiable"
-        assert name.split()[0] in [finding.name for finding in report.findings]
+    report = pa.softmax.identifiable_heads(layer, X)
+    assert report.verdict == "not_identifiable"
+    assert name.split()[0] in [finding.name for finding in report.findings]
 
 
 def test_what_all_inputs_together_show():
@@ -245,9 +241,8 @@ def test_what_all_inputs_together_show():
         report = pa.softmax.identifiable_heads(layer)
         assert report.verdict == ("not_identifiable" if expected else "identifiable")
         assert [(each.name, each.heads) for each in report.findings] == expected
-    for arguments, word in (((None,), "layer"), ((layer, np.ones((3, 2, 5))), "5")):
-        with pytest.raises(PolyattnError, match=word):
-            pa.softmax.identifiable_heads(*arguments)
+    with pytest.raises(PolyattnError, match="5"):
+        pa.softmax.identifiable_heads(layer, np.ones((3, 2, 5)))
 
 
 def test_doubt_is_admitted():
@@ -262,13 +257,68 @@ def test_doubt_is_admitted():
         assert word in report.sentence
 
 
+# What would explain examples that no layer explains --------------------------------------------
+
+#: What a call would be called with, by what it says of it.
+SAID = ("in place of Y", "bias=True", "mode='causal'", "mode='full'", "No attention")
+RNG = np.random.default_rng(0)
+TOKENS, HEADS = RNG.standard_normal((200, 4, 3)), 0.8 * RNG.standard_normal((4, 2, 4, 4))
+
+
+def two_heads(mode="full", bias=False):
+    attn, value = HEADS[:2] if bias else HEADS[:2, :, :3, :3]
+    return pa.SoftmaxAttention(attn, value[:, :, :3], mode, bias)
+
+
+def said(X, Y, **given):
+    """What of the hints the outcome gives, after a search that soon ends without success."""
+    found = pa.learn_softmax(X, Y, method="moments", max_heads=1, **given)
+    assert not found.recovered
+    # That a constant explains a part is advice of its own, and no claim about a layer.
+    claims = found.outcome.next_step.replace("Try bias=True", "")
+    return [hint for hint in SAID if hint in claims]
+
+
+# What a call was given, what is true, whether the input is added, and the hints.
+FORGOTTEN = [
+    ({}, {"bias": True}, False, [1]),
+    ({"mode": "causal"}, {"mode": "full"}, False, [3]),
+    ({}, {"mode": "causal", "bias": True}, True, [0, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("given", "true", "residual", "wanted"), FORGOTTEN)
+def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
+    """And a call as the hint says it is recovered."""
+    X, layer = TOKENS, two_heads(**true)
+    Y = layer(X) + residual * X
+    assert said(X, Y, **given) == [SAID[i] for i in wanted]
+    # A head that was not polished: only what a constant would explain is said.
+    stopped = pa.learn_softmax(X, Y, 1, "moments", polish=False)
+    assert ("bias=True" in stopped.outcome.next_step) == ("bias" in true)
+    found = pa.learn_softmax(X, Y - residual * X, n_heads=2, **true)
+    assert found.recovered
+    assert found.outcome.next_step == ""
+    assert "other readings" not in [phase.name for phase in found.phases]
+
+
+def test_outputs_without_attention_are_named():
+    for matrix in (np.eye(3), np.arange(6.0).reshape(3, 2) - 2):
+        assert said(TOKENS, TOKENS @ matrix) == ["No attention"]
+
+
+def test_plain_failures_get_no_hint():
+    noise = np.random.default_rng(1).standard_normal(TOKENS.shape)
+    for mode in ("full", "causal"):
+        assert said(TOKENS, noise, mode=mode) == []
+    assert said(TOKENS[:40, :2], noise[:40, :2]) == []
+
+
 # Recoveries from degenerate inputs, slow -------------------------------------------------------
 
 # Tokens (N, 4, d) of a generator, of the same heads for each seed.
 DEGENERATE = {
     "one-hot": lambda rng, d: np.eye(d)[rng.integers(0, d, (300, 4))],
-    "pinned": lambda rng, d: np.where(np.arange(d) == 1, 1.0, rng.choice([-1.0, 1], (300, 4, d))),
-    "on a line": lambda rng, d: rng.standard_normal((300, 4, 1)) * rng.standard_normal(d) + 0.5,
     "repeated": lambda rng, d: rng.standard_normal((300, 4, d))[:, :, [1, 1, *range(2, d)]],
     "few": lambda rng, d: np.repeat(rng.standard_normal((rng.integers(14, 20), 4, d)), 60, axis=0),
     "two words": lambda rng, d: rng.standard_normal((2, d))[rng.integers(2, size=(300, 4))],

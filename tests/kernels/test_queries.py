@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from oracle import in_format
 from polyattn.softmax.queries.error_bars import HeadEquations
@@ -12,6 +11,7 @@ from polyattn.softmax.queries.precision import AnswerNoise, in_units, significan
 from polyattn.softmax.queries.raw_answers import RawAnswers
 
 pytestmark = pytest.mark.kernel
+
 
 BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
@@ -41,25 +41,8 @@ def test_errors_that_grow_with_answers_are_told_from_those_that_do_not():
     assert noise.by_size == pytest.approx((1e-2, 1e-2), rel=0.1)
 
 
-def fitted(design, columns, values, effects, weight, total):
-    """The least-squares heads, by the slow way: Gauss-Newton with one whole Jacobian."""
-    a, C = columns.copy(), values.copy()
-    (n_heads, k), e = a.shape, C.shape[1]
-    for _ in range(6):
-        sigmoids = expit(design @ a.T)
-        whole = np.vstack([sigmoids, np.full((1, n_heads), weight)])
-        left = np.vstack([effects, weight * total]) - whole @ C
-        slopes = np.einsum("qh,qk,he->qehk", sigmoids * (1 - sigmoids), design, C)
-        by_column = np.vstack([slopes.reshape(-1, n_heads * k), np.zeros((e, n_heads * k))])
-        by_value = np.einsum("qh,ef->qehf", whole, np.eye(e)).reshape(-1, n_heads * e)
-        step = np.linalg.lstsq(np.hstack([by_column, by_value]), left.ravel(), rcond=None)[0]
-        a += step[: n_heads * k].reshape(n_heads, k)
-        C += step[n_heads * k :].reshape(n_heads, e)
-    return a, C
-
-
 def test_propagated_errors_are_those_of_repeated_noise():
-    """Variances by formula against many draws of the noise; and the step against the slow fit."""
+    """Variances by formula against many draws of the noise."""
     rng = np.random.default_rng(3)
     design, a = 1.5 * rng.standard_normal((40, 3)), rng.standard_normal((2, 3))
     C, weight, std = rng.standard_normal((2, 4)), 2.0, np.array([1.0, 0.1, 2.0, 0.5])
@@ -69,13 +52,6 @@ def test_propagated_errors_are_those_of_repeated_noise():
     for at, predicted in enumerate(formulas):
         seen = np.mean([draw[at] ** 2 for draw in draws], axis=0)
         np.testing.assert_allclose(seen, predicted, rtol=0.15)
-    # Where values are orthogonal the heads decouple, and the step is the one of the whole fit.
-    C = np.linalg.qr(rng.standard_normal((4, 2)))[0].T
-    noise = 1e-6 * rng.standard_normal((40, 4))
-    slow = fitted(design, a, C, expit(design @ a.T) @ C + noise, weight, C.sum(axis=0))
-    step = HeadEquations(design, a, C, weight).step(np.vstack([noise, np.zeros((1, 4))]))
-    np.testing.assert_allclose(slow[0] - a, step[0], atol=1e-9)
-    np.testing.assert_allclose(slow[1] - C, step[1], atol=1e-9)
 
 
 def test_equal_answers_to_multiples_of_one_token_are_no_bound():
@@ -89,3 +65,8 @@ def test_equal_answers_to_multiples_of_one_token_are_no_bound():
     for other in rng.standard_normal((8, 1, 1, 6)):
         raw.add(other, np.array([[np.sign(other[0, 0, 0]) * 2.0, 2.0]]))
     assert raw.bound == 2.0
+    # One output of one sign may be as large often, as a constant is.
+    one = RawAnswers()
+    for other in rng.standard_normal((8, 1, 1, 6)):
+        one.add(other, np.array([[2.0, 1.0]]))
+    assert one.bound is None
