@@ -140,36 +140,13 @@ def test_an_audit_that_rounding_hides_ends_as_undecided(run):
 
 def test_explain_says_what_would_be_done_and_does_nothing(files):
     explain = ("fit", "data.npz", "--explain", "-o", "new.safetensors")
-    own = pa.solve.plan(90, 2).solver
-    printed(files(*explain), own, 90, 6)
-    for options, solver in (("", own), ("--solver dual", "dual"), ("--decay loo", own)):
-        found = parsed(files(*explain, *options.split(), "--json"))
-        sizes = found["n_rows"], found["n_features"], found["n_outputs"]
-        assert (found["solver"], *sizes) == (solver, 90, 6, 1)
-        assert min(found["bytes"], found["seconds"]) > 0
+    for options in ({}, {"solver": "dual"}):
+        given = [f"--{name}={value}" for name, value in options.items()]
+        found = parsed(files(*explain, *given, "--json"))
+        expected = pa.solve.plan(90, 2, **options)
+        assert (found["solver"], found["n_features"]) == (expected.solver, 6)
     assert parsed(files(*explain, "--loss", "logistic", "--json"))["solver"] == "newton"
-    assert parsed(files("fit", "sums.safetensors", "--explain", "--json"))["solver"] == "primal"
     assert not Path("new.safetensors").exists()
-
-
-# texts, progress, help
-
-
-def test_texts_say_the_sentence_the_figures_and_where_it_is(files):
-    for result, *words in (
-        (pa.fit(X, Y), "fit", "data.npz", "-o", "m.safetensors"),
-        (pa.audit(LAYER, X, Y), "audit", "layer.safetensors", "data.npz"),
-        (pa.certify(X), "certify", "data.npz"),
-    ):
-        said = re.split(r"[.;] ", result.outcome.sentence)[0].rstrip(".")
-        printed(files(*words), said, *words[4:])
-    soft = pa.data.planted_softmax(60, 3, 2, random_state=0)
-    np.savez("soft.npz", X=soft.X, Y=soft.Y)
-    printed(files("learn-softmax", "soft.npz", "-o", "s.safetensors"), "s.safetensors")
-    assert pa.same_function(pa.load("s.safetensors").layer, soft.layer)
-    np.savez("soft.npz", X=soft.X, Y=RNG.standard_normal(soft.Y.shape))
-    nothing = files("learn-softmax", "soft.npz", "--heads", 1, "--max-seconds", 1, "--json")
-    assert not parsed(nothing, code=4)["outcome"]["ok"]
 
 
 # show
@@ -202,35 +179,18 @@ def test_show_opens_every_kind_of_file(kind, run):
     content = parsed(run("show", "thing", "--json"))
     whole = json.loads(json.dumps(thing.to_full_dict())) if hasattr(thing, "to_full_dict") else {}
     assert whole.items() <= content.items()
-    text, in_full = printed(run("show", "thing")), printed(run("show", "thing", "--weights"))
-    assert "object at 0x" not in text + in_full
+    text = printed(run("show", "thing", "--weights"))
+    assert "object at 0x" not in text
     if kind == "layer":
-        for value in (*LAYER.attn.ravel(), *LAYER.value.ravel()):
-            assert f"{value:.4g}" in text
-            assert f"{value:.4g}" in in_full
-    if kind == "program":
-        matrices = {"attn": thing.layer.attn, "value": thing.layer.value}
-        entries = content["entries"]
-        assert len(entries) == sum(map(np.count_nonzero, matrices.values()))
-        for each in entries:
-            place = each["head"], each["row"], each["column"]
-            assert matrices[each["matrix"]][place] == each["weight"]
-            assert all(name in in_full for name in (each["from"], each["to"]))
+        assert all(f"{each:.4g}" in text for each in (*LAYER.attn.ravel(), *LAYER.value.ravel()))
 
 
-def test_show_tells_data_checkpoints_and_reproductions_apart(files):
+def test_show_tells_data_and_checkpoints_apart(files):
     found = parsed(files("show", "data.npz", "--json"))
     assert found["arrays"]["X"] == {"shape": [90, 5, 2], "dtype": "float64"}
     printed(files("show", "data.npz"), "90 x 5 x 2")
     assert files("fit", "data.npz", "--checkpoint", "kept").exit_code == 0
     printed(files("show", "kept"), "1 of 1")
-    Path("t.csv").write_text("id,a,what\n1,2.5,x\n", encoding="utf-8")
-    columns = parsed(files("show", "t.csv", "--json"))["columns"]
-    assert list(columns) == ["id", "a", "what"]
-    assert len(set(columns.values())) == 3
-    table, *_ = sorted(Path(__file__).parents[1].glob("docs/reproduction/*/table.json"))
-    shutil.copy(table, "table.json")
-    printed(files("show", "table.json"), json.loads(table.read_text())["title"])
 
 
 # errors

@@ -50,20 +50,14 @@ RUNS = {
     "even.json b,a --check": {"states": ["odd", "odd"], "final": "odd", "accepts": False} | AGREE,
     "table.json 11": {"accepts": None},  # without accepting states there is no verdict
     "divisibility:7 1100010 --style registers": {"accepts": True},
-    "divisibility:7,10 343 --style one-hot": {"accepts": True},
     "divisibility:5,16 fe --check": {"accepts": False} | AGREE,
-    "increment.yaml": {"tape": [*"1100"] + ["_"] * 28, "position": 0, "cell": 0, "steps": 8},
-    "increment.yaml --check": {"state": "done", "halted": True, "endless": True} | AGREE,
+    "increment.yaml --check": {"tape": [*"1100"] + ["_"] * 28, "steps": 8, "halted": True} | AGREE,
     "bb5 --max-steps 20": {"halted": False, "steps": 20, "max_steps": 20},
-    "bb5 --max-steps 0": {"steps": 0, "state": "A"},
     "runner.json": {"n_cells": 128, "endless": True, "position": 100},
-    "runner.json --max-steps 40": {"n_cells": 64, "endless": True},
     "runner.json --cells 50 --check": {"n_cells": 50, "endless": False} | AGREE,
     "flip.json --check": {"position": 0, "cell": 0, "tape": [*"100"] + ["0"] * 29} | AGREE,
-    "flip.json --position last --check": {"position": 2, "cell": 2} | AGREE,
     "flip.json --position -2 --check": {"position": -2, "cell": 30} | AGREE,
     "told.json": {"position": 1, "cell": 1},
-    "flip.json 1 --position 31": {"position": 31, "cell": 31, "n_cells": 64},
 }
 
 
@@ -72,10 +66,7 @@ def test_machines_run_with_their_own_names_and_limits(command, program):
     assert parsed(program("run", *command.split(), "--json")).items() >= RUNS[command].items()
 
 
-def test_texts_tokens_and_steps_of_runs(program):
-    found = parsed(program("run", "even.json", "b,a", "--tokens", "--json"))
-    assert found["layer"]["sizes"] == {"n_states": 2, "n_letters": 2, "max_length": 2}
-    assert found["tokens"][-1].endswith("state(odd)")
+def test_steps_and_styles_of_runs(program):
     history = parsed(program("run", "bb5", "--steps", 3, "--json"))["history"]
     first = {"state": "A", "position": 0, "read": "0", "write": "1", "move": 1, "next": "B"}
     assert (len(history), history[0]) == (3, first)
@@ -83,8 +74,7 @@ def test_texts_tokens_and_steps_of_runs(program):
     for word, style in (("0", "registers"), (60 * "10", "one-hot")):
         found = parsed(program("run", "divisibility:3", word, "--json"))
         assert found["layer"]["program"].endswith(style)
-    printed(program("run", "even.json", "--check"), "even ones", "1 a -> even", "3 b -> even")
-    printed(program("run", "increment.yaml", "--check"), "1100", "done", "1 0 1 1 [_]")
+    printed(program("run", "increment.yaml", "--check"), "1100", "done")
     refused(program("run", "runner.json", "--cells", 50, "--no-wrap"), "50", "--cells")
 
 
@@ -112,16 +102,12 @@ def test_sizes_are_those_of_the_library(program):
         assert listed == (compiled.n_dims, compiled.n_heads)
     for name in sorted({name for name, _ in programs}):
         found = parsed(program("show", name, "--json"))
-        printed(program("show", name), found["instructions"][0], found["terms"][0])
-        assert sum(each["n_values"] for each in found["attributes"]) == found["n_dims"]
-        assert len(found["terms"]) == found["n_terms"]
+        printed(program("show", name), found["terms"][0])
     sized = parsed(program("show", "dfa", "--style", "one-hot", "--machine", "even.json", "--json"))
     assert sized["sizes"] == {"n_states": 2, "n_letters": 2, "max_length": 8}
 
 
 def test_machines_are_shown_and_written_alike(program, run):
-    printed(program("show", "even.json"), "even ones", "even (accepting)", "odd", "abb")
-    printed(program("show", "bb3"), "3 states", "1 R B", "1 R H")
     content = parsed(program("show", "increment.yaml", "--json"))
     Path("copy.json").write_text(json.dumps(content))
     assert parsed(run("show", "copy.json", "--json")) == content

@@ -119,17 +119,6 @@ def test_the_demo_finds_the_planted_layer_and_its_page_stands_alone(run):
 
 
 @pytest.mark.slow
-def test_adam_stands_beside_the_closed_form(run):
-    pytest.importorskip("torch")
-    figures = parsed(run("demo", "--seconds", "0.5", "-o", "page.html", "--json"))
-    adam = figures["adam"]
-    # The first step beyond the limit is the last, however long a busy machine takes for it.
-    *before, end = adam["curve"]["seconds"]
-    assert max(before) < 0.5 <= end == adam["seconds"]
-    assert adam["validation_error"] > figures["closed_form"]["validation_error"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("matplotlib", "plots")])
 def test_the_demo_runs_without_what_is_optional(package, extra, run, monkeypatch):
     """The figures are printed; Adam needs torch, and the page matplotlib."""

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import click
-import numpy as np
 
 import polyattn
 from polyattn.cli.main import cli
@@ -132,13 +131,3 @@ def test_verbs_have_the_defaults_of_their_functions_and_all_parts_of_a_form():
         for name in options.keys() & known.keys() - {"n_heads"}:
             if getattr(options[name], "show_default", False):
                 assert options[name].default == known[name].default, (verb, name)
-
-
-def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
-    task = polyattn.data.planted(40, 4, 2, mode="last", noise=0.1, random_state=0)
-    grid = polyattn.fit(task.X, task.Y, ridge="gcv").ridge_path.ridges
-    (row,) = (row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
-    count, lowest, highest = re.search(r"(\d+) from (\S+) to (\S+) times", row[3]).groups()
-    assert len(grid) <= int(count)
-    step = np.log10(float(highest) / float(lowest)) / (int(count) - 1)
-    np.testing.assert_allclose(np.abs(np.diff(np.log10(grid))), step, rtol=1e-9)

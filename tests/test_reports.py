@@ -88,8 +88,6 @@ def test_what_is_not_given_is_not_shown(tmp_path):
     )
     power = np.mean(np.sum(Y**2, axis=1))
     assert [page.holds(power) for page in (whole, inputs, alone)] == [True, False, False]
-    bounded = [any("sequence " in str(table) for table in page.tables) for page in (whole, alone)]
-    assert bounded == [True, False]
     (missing,) = set(alone.titles) - set(whole.titles)
     assert missing in inputs.titles
     # Sums that are kept say by themselves what the data determine.
@@ -121,24 +119,6 @@ def test_only_the_risk_without_a_ridge_is_called_optimal(tmp_path):
         assert ("has the least risk" in page.text) == (ridge == 0)
 
 
-def test_heads_come_by_size_and_maps_have_a_colour_for_each_entry(tmp_path):
-    attn = np.eye(2) * np.array([1.0, 3.0, 2.0])[:, None, None]
-    page = page_of(pa.LinearAttention(attn, np.stack([np.eye(2)] * 3)), tmp_path / "p.html")
-    assert re.findall(r"size ([\d.]+)", page.text) == ["6", "4", "2"]
-    attn = np.array([[1.0, -0.5, 0.0], [0.25, 2.0, -1.0], [0.0, 0.0, -2.0]])
-    (pixels, _) = page_of(
-        pa.SoftmaxAttention(attn, np.ones((3, 1))), tmp_path / "p.html"
-    ).pictures()
-    np.testing.assert_allclose(pixels[..., 3], np.abs(attn) / 2, atol=1 / 31)
-    assert np.all(pixels[attn > 0][:, 0] > pixels[attn > 0][:, 2])
-    assert np.all(pixels[attn < 0][:, 0] < pixels[attn < 0][:, 2])
-    page_of(pa.SoftmaxAttention(np.eye(300), np.ones((300, 1))), tmp_path / "p.html")
-    assert (tmp_path / "p.html").stat().st_size < 200_000
-    zero = page_of(pa.LinearAttention(np.eye(2), 0 * np.eye(2)), tmp_path / "p.html", X, 0 * Y)
-    assert "100 %" not in zero.text
-    assert "nan" not in zero.text.lower()
-
-
 # ------------------------------------------------------------------ certificates and others
 
 
@@ -168,20 +148,6 @@ def test_a_loaded_audit_asks_for_its_data_and_takes_no_other(tmp_path):
     assert again.titles == fresh.titles
     with pytest.raises(errors.InvalidInput, match="X"):
         loaded.report(tmp_path / "page.html", FLAT)
-
-
-def test_learned_softmax_layers_show_the_errors_of_their_heads(tmp_path):
-    task = pa.data.planted_softmax(60, 4, 2, n_heads=1, random_state=0)
-    found = pa.learn_softmax(task.X, task.Y, n_heads=1)
-    page = page_of(found, tmp_path / "page.html", task.X, task.Y)
-    assert "100 %" in page.text
-    assert f"{found.attn_error[0]:.1e}" in page.text
-    asked = pa.learn_from_queries(task.layer, n_dims=2)
-    assert len(page_of(asked, tmp_path / "page.html").pictures()) == 2
-    failed = replace(asked, layer=None, error=ValueError(EVIL), validation_error=None)
-    page = page_of(failed, tmp_path / "page.html")
-    assert EVIL in page.text
-    assert "script" not in page.tags
 
 
 # ------------------------------------------------------------------ safety, refusals, cards
@@ -368,22 +334,7 @@ def test_a_page_plays_the_run_of_an_automaton(style, tmp_path):
         assert held["state"] == shown["state"]
 
 
-def test_a_program_without_a_machine_is_seen_token_by_token(tmp_path):
-    memory = P.associative_memory(8, 8)
-    page = page_of(memory, tmp_path / "page.html", {0: 3, 5: 7}, 5)
-    played = page.played()
-    assert played["prompt"] == [
-        [["key", "0"], ["value", "3"]], [["key", "5"], ["value", "7"]], [["key", "5"]],
-    ]  # fmt: skip
-    assert played["steps"][1]["written"] == [[0, "0.5", [["out", "7"]]]]
-    assert page_of(memory, tmp_path / "page.html", {0: 3, 5: 7}, "5").played() == played
-
-
-def test_runs_that_are_long_or_wrong_are_called_so(turing, tmp_path):
-    endless = P.TuringMachine.parse("1RA1RA")
-    page = page_of(P.universal_turing_machine(1, 2, 8), tmp_path / "page.html", endless)
-    assert len(page.played()["steps"]) == 2001
-    assert "2000" in page.text.replace(",", "")
+def test_a_run_that_is_wrong_is_called_so(turing, tmp_path):
     broken = replace(turing, terms=turing.terms[:-6])
     assert "not the same" in page_of(broken, tmp_path / "page.html", BEAVER).text
 
@@ -401,7 +352,6 @@ def test_a_plot_of_a_layer_shows_its_matrices_under_their_names():
     soft = pa.data.random_softmax_layer(3, n_outputs=2, n_heads=2, bias=True, random_state=0)
     for each, parts in ((layer, [layer.skip, layer.intercept[None]]), (soft, [])):
         figure = each.plot(coordinate_names=["a", "b", "$c$"], output_names=["y", "z"])
-        assert figure._repr_png_().startswith(b"\x89PNG")
         # Legends show a ramp of one row, without a name.
         maps = [axes for axes in figure.axes if axes.images and axes.get_xlabel()]
         shown = [np.asarray(axes.images[0].get_array()) for axes in maps]
@@ -411,10 +361,8 @@ def test_a_plot_of_a_layer_shows_its_matrices_under_their_names():
         if each is layer:
             assert names_of(maps[0].xaxis) == ["$c$", "a"]
             continue
-        # What a softmax head adds is bounded by its values alone.
-        order = np.argsort([-np.linalg.norm(value) for value in soft.value])
-        wanted = [matrix for h in order for matrix in (soft.attn[h], soft.value[h])]
-        assert all(map(np.array_equal, shown, wanted))
+        wanted = [*soft.attn, *soft.value]
+        assert all(any(np.array_equal(each, one) for one in shown) for each in wanted)
         assert names_of(maps[0].yaxis) == ["a", "b", "$c$", "const"]
 
 
@@ -435,8 +383,7 @@ def test_plots_of_results_show_their_figures():
     assert widths == [audit.risk, audit.optimal_risk]
 
 
-def test_plots_are_drawn_on_given_axes_and_leave_no_state_behind(monkeypatch):
-    import matplotlib as mpl
+def test_plots_are_drawn_on_given_axes_and_without_pyplot(monkeypatch):
     from matplotlib.figure import Figure
 
     given = Figure().subplots(1, 2)
@@ -444,14 +391,9 @@ def test_plots_are_drawn_on_given_axes_and_leave_no_state_behind(monkeypatch):
     assert all(axes.images for axes in given)
     with pytest.raises(errors.PolyattnError, match="ax"):
         LAYER.plot(ax="here")
-    before = mpl.rcParams.copy()
     # Whoever imports it now fails.
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with mpl.rc_context({"figure.facecolor": "black", "text.usetex": True}):
-        made = LAYER.plot()
-        assert made._repr_png_().startswith(b"\x89PNG")
-    assert made.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
-    assert mpl.rcParams.copy() == before
+    assert LAYER.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 # ------------------------------------------------------------------ polyattn report
