@@ -1,5 +1,6 @@
 """DATA of verbs: however the same sequences are stored, the answers are the same."""
 
+import csv
 import os
 import shutil
 import sys
@@ -278,6 +279,16 @@ def test_verbs_in_memory_read_all_files_or_say_that_they_do_not_fit(run, monkeyp
 
 
 # what is wrong with data
+
+
+def test_a_table_without_columns_is_answered_by_a_command_that_runs(run):
+    store("last", LABELS["last"])
+    for verb in ("fit", "certify"):
+        ended = run(verb, "table.csv")
+        refused(ended, "table.csv", "speed", "time", "y", f"polyattn {verb} table.csv")
+        example = ended.stderr.strip().partition("For example: polyattn ")[2]
+        assert ("--targets" in example) == (verb == "fit")
+        assert run(*next(csv.reader([example], delimiter=" "))).exit_code == 0
 
 
 C = " ".join(COLUMNS)

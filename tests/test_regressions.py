@@ -13,9 +13,11 @@ import pytest
 
 import oracle
 import polyattn as pa
-from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.errors import InvalidInput, OutOfRange, PolyattnError
 
 P = pa.programs
+KINDS = (pa.Moments, pa.TriangularFactor)
+
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((100, 5, 2))
 TRUTH = pa.data.random_layer(2, mode="last", random_state=0)
@@ -79,6 +81,36 @@ def test_two_threads_that_read_one_source_count_each_row_once(tmp_path):
 
 
 # ------------------------------------------------------------------ fits
+
+
+TRUTH_2 = pa.data.random_softmax_layer(2, n_heads=1, random_state=0)
+
+#: What float64 cannot hold, and a word of the refusal.  Was: zero, or a coordinate left out.
+OUT_OF_RANGE = {
+    "small weights on small outputs": (
+        lambda: pa.fit(X, Y * [1.0, 1e-210], sample_weight=np.full(100, 1e-280)), "sample_weight",
+    ),
+    "sums over tokens and heads 2^500 apart": (
+        lambda: pa.LinearAttention(
+            np.ldexp(np.ones((1, 2, 2)), [[0, 500], [500, 1000]]),
+            np.ldexp(np.ones((1, 2, 1)), [[0], [500]]),
+        )(np.ldexp(FRESH, [0, -500])),
+        "differ in size",
+    ),
+    "softmax heads that are zero": (
+        lambda: pa.learn_softmax(1e200 * X, TRUTH_2(X), 1), "attn",
+    ),
+    "softmax coordinates 2^460 apart": (
+        lambda: pa.learn_softmax(np.ldexp(X, [0, -460]), TRUTH_2(X), 1), "coordinates",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_what_float64_cannot_hold_is_refused_by_name(what):
+    call, word = OUT_OF_RANGE[what]
+    with pytest.raises(OutOfRange, match=word):
+        call()
 
 
 @pytest.mark.parametrize("unit", [2.0**-30, 2.0**20])
@@ -260,6 +292,18 @@ def test_rounding_of_many_rows_is_nothing_seen(n_sequences):
     advice = before.next_data()
     assert 0 < len(advice) <= before.dimension - before.rank
     assert pa.certify([*x, *advice.sequences], domain=domain, bias=True).identifiable
+
+
+def test_products_with_a_matrix_that_lose_digits_prove_nothing():
+    """Was: identifiable, where 1e-161 times 1e-161 has a few bits left and columns depend."""
+    x = 2.0**-555 * np.round(2.0**20 * drawn(60, 4, 2))
+    x[..., 1] = 3.0 * x[..., 0]
+    matrix = 2.0**-535 * np.array([[1.1, 2.7], [3.3, 5.1]])
+    form = pa.Form(query=matrix, key=matrix, value=matrix)
+    assert pa.certify(x, form=form).verdict == "not_identifiable"
+    assert pa.certify(x, form=form, method="float").verdict == "undecided"
+    for kind in KINDS:
+        assert pa.certify(statistics=kind(2, form=form).update(x)).verdict == "undecided"
 
 
 # ------------------------------------------------------------------ audits
@@ -468,7 +512,7 @@ def test_bars_hold_for_heads_that_differ_in_one_row():
 
 def judged(layer, x, rest, n_heads=2, **options):
     """What is learned of a layer's outputs and a rest, in little time."""
-    return pa.learn_softmax(x, layer(x) + rest, n_heads, max_seconds=0.5, **options)
+    return pa.learn_softmax(x, layer(x) + rest, n_heads, max_seconds=3, **options)
 
 
 def test_noise_is_tested_on_both_sides_and_depends_on_nothing():
@@ -588,6 +632,19 @@ def test_an_oracle_that_is_no_layer_is_not_recovered(what):
         np.testing.assert_allclose(found.predict(x)[:, -1], oracle_(x)[:, -1], atol=1e-9)
 
 
+def test_the_longest_sequences_that_agreed_are_named():
+    def short(x):
+        if x.shape[1] > 20:
+            raise ValueError("no more than 20 tokens")
+        return LAYER(x)
+
+    assert "256" in pa.learn_from_queries(LAYER).sentence
+    found = pa.learn_from_queries(short, 4)
+    assert found.outcome.ok
+    assert "256" not in found.sentence
+    assert "64" in found.sentence
+
+
 @pytest.mark.parametrize("centred", [True, False])
 def test_float16_answers_behind_a_normalisation_are_attention(centred):
     """Was: not_attention, since few bits are left beside the token that is added."""
@@ -617,6 +674,16 @@ def test_error_bars_hold_where_answers_are_cut_off(cut):
 def test_a_causal_oracle_is_not_read_as_a_full_one():
     found = pa.learn_from_queries(lambda x: attention(x, back(x) >= 0), 4)
     assert (found.outcome.ok, found.layer.mode) == (True, "causal")
+
+
+def test_an_oracle_that_fails_at_once_is_named():
+    """Was: its raw exception."""
+
+    def failing(_):
+        raise KeyError("tokens")
+
+    with pytest.raises(PolyattnError, match="KeyError"):
+        pa.learn_from_queries(failing, 3)
 
 
 # ------------------------------------------------------------------ models of others
@@ -748,6 +815,17 @@ def test_modules_of_transformers_are_what_they_are_inside_their_model():
               use_cache=False)  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1e150, 1e-200])
+def test_heads_of_tokens_whose_powers_leave_float64_are_refused(size):
+    """Was: an error of linear algebra, and tiny heads were called constant."""
+    layer, x = softmax(n_heads=1), drawn(20, 4, 3)
+    for call in (pa.linearise, pa.audit):
+        with pytest.raises(OutOfRange, match="X holds"):
+            call(layer, x * size)
+        with pytest.raises(OutOfRange, match="X_test holds"):
+            call(layer, x, X_test=x * size)
+
+
 # ------------------------------------------------------------------ splits, curves, series
 
 
@@ -827,11 +905,27 @@ def test_columns_of_other_names_or_in_another_order_are_refused():
             scaler.transform(other)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e140])
+def test_a_score_is_that_of_targets_of_any_size(size):
+    """Was: squares of targets overflowed or vanished."""
+    plain, scaled = (pa.LinearAttentionRegressor().fit(X, s * Y) for s in (1.0, size))
+    bent = Y + 0.5 * NOISY[::-1]
+    assert scaled.score(X, size * bent) == pytest.approx(plain.score(X, bent), rel=1e-9)
+
+
 def test_labels_beyond_64_bits_are_named():
     """Was: "labels must be integers", of integers; or two classes of three."""
     for labels in ([2**64 + i % 2 for i in range(20)], [2**63, 2**63 + 1, -1, -1] * 5):
         with pytest.raises(PolyattnError, match="64"):
             pa.LinearAttentionClassifier(ridge=1.0).fit(X[:20], labels)
+
+
+def test_targets_in_the_place_of_a_mode_are_not_printed():
+    y = np.arange(50.0)
+    for given in (y, list(y)):
+        with pytest.raises(InvalidInput, match=r"\(50,\)") as refusal:
+            pa.certify(X[:50], given)
+        assert "17.0" not in str(refusal.value)
 
 
 STATS = pa.Moments(2, 2).update(X, NOISY)
