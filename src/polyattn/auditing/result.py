@@ -135,8 +135,8 @@ class Audit(Reported, Result):
         name, gap, advice = self._gap_in_words()
         found = " that was found" if name == "undecided" else ""
         text = (
-            f"The layer has risk {self.risk:.4g}; the best linear attention layer{found} has "
-            f"{self.optimal_risk:.4g} on these data. {gap} {self._distance_in_words()}"
+            f"Its risk is {self.risk:.4g}, that of the best linear attention layer{found} "
+            f"{self.optimal_risk:.4g}. {gap} {self._distance_in_words()}"
         )
         return AUDIT_OUTCOMES(name, text, advice)
 
@@ -208,7 +208,7 @@ class Audit(Reported, Result):
             text = "Its outputs are not those of its coefficients, by the certificate's bound."
             return "inconsistent", text, "Audit its outputs alone, as a function, or correct one."
         if self.implied is None:
-            text = "It is a black box that fits better than any linear attention layer can."
+            text = "A black box, it fits better than any linear attention layer can."
             return "better", text, ""
         if self.gap <= self.rounding and self.hidden:
             advice = "Sequences and coordinates of similar size can help."
@@ -222,7 +222,7 @@ class Audit(Reported, Result):
         determined = {
             IDENTIFIABLE: "The data determine the layer.",
             NOT_IDENTIFIABLE: "The data do not determine the layer.",
-        }.get(self.certificate.verdict, "Whether the data determine the layer is undecided.")
+        }.get(self.certificate.verdict, "Whether the data determine the layer is open.")
         if self.relative_output_distance is None:
             return determined
         away = f"Its outputs are off by {self.relative_output_distance:.2g} of the optimum's size."

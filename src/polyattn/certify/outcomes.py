@@ -36,8 +36,8 @@ CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
 # What a verdict on real inputs adds to "identifiable" on a domain.
 BEYOND_THE_DOMAIN = {
     IDENTIFIABLE: "",
-    NOT_IDENTIFIABLE: " Outside the domain, on real inputs, they can differ.",
-    UNDECIDED: " Whether they agree outside the domain is undecided.",
+    NOT_IDENTIFIABLE: " On other real inputs they can differ.",
+    UNDECIDED: " Whether they agree on other real inputs is undecided.",
 }
 
 
@@ -45,7 +45,7 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
     """What the verdict means, what it rests on, and what to do."""
     verdict, domain, figures = certificate.verdict, certificate.domain, _figures(certificate)
     plain, advice = str(domain) == "real", ""
-    every = "all real inputs" if plain else f"every sequence of the domain {domain}"
+    every = "all real inputs" if plain else f"the domain {domain}"
     if verdict == IDENTIFIABLE and has_functions(certificate.form):
         text = (
             "Identifiable: the data determine the coefficients of the layer, given the numbers "
@@ -53,8 +53,8 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         )
     elif verdict == IDENTIFIABLE:
         text = (
-            f"Identifiable: layers of least squared error are the same function on {every}. "
-            f"{figures} {_basis(certificate)}"
+            f"Identifiable: layers of least squared error agree on {every}. {figures} "
+            f"{_basis(certificate)}"
             + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
         )
         if certificate.lambda_min is None and certificate.lambda_max is not None:
@@ -65,7 +65,7 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
             if certificate.method in ("triangular", "span")
             else "Not identifiable: layers that fit the data equally well "
         )
-        some = "other real inputs" if plain else f"some sequence of the domain {domain}"
+        some = "other real inputs" if plain else f"the domain {domain}"
         differ = f"differ on {some}"
         if has_functions(certificate.form):
             differ = "have other coefficients, and differ wherever the features they stand at do"
@@ -92,7 +92,7 @@ def _figures(certificate: Certificate) -> str:
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
     found = certificate.verdict == IDENTIFIABLE
     if found and certificate.lambda_min is None and certificate.lambda_max is not None:
-        spectrum += "; lambda_min is positive, but below what float64 resolves beside it"
+        spectrum = ", lambda_min positive, but below what float64 resolves"
     structure = certificate.structure
     proved = structure is not None and structure.rest == IDENTIFIABLE
     kind = "rank" if found or proved or certificate.method == "exact" else "numerical rank"
@@ -100,7 +100,7 @@ def _figures(certificate: Certificate) -> str:
     if certificate.rank is None:
         # Counting decides without it, and of many features it is not computed.
         rank = f"rank at most {rank_at_most(certificate)} of {of}"
-    return f"{certificate.n_rows} predicted positions have {rank}{spectrum}."
+    return f"{certificate.n_rows} positions have {rank}{spectrum}."
 
 
 def rank_at_most(certificate: Certificate) -> int:
@@ -112,7 +112,7 @@ def rank_at_most(certificate: Certificate) -> int:
 
 def _basis(certificate: Certificate) -> str:
     found = certificate.verdict == IDENTIFIABLE
-    moved = f"They differ on the data by at most {certificate.rounding:.1e}, as by rounding."
+    moved = f"On the data they differ by rounding, at most {certificate.rounding:.1e}."
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)

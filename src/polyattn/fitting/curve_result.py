@@ -165,7 +165,7 @@ class LearningCurve(Reported, Result):
         if -above > COUNTS * spread:
             return CURVE_OUTCOMES("falling", text, "More sequences would lower it further.")
         text += (
-            f" The last step changed it by {abs(above):.2g}, at most {COUNTS:g} times its error of "
+            f" The last step, {abs(above):.2g}, is at most {COUNTS:g} times its error of "
             f"{spread:.2g}."
         )
         if risk[last - 1] > PEAK * risk[last]:
@@ -254,8 +254,8 @@ class LearningCurve(Reported, Result):
         if risk[top] <= PEAK * max(risk[0], risk[-1]):
             return ""
         return (
-            f" It peaks at {risk[top]:.3g} with {self.sizes[top]:,}: {self.n_rows[top]:,.0f} "
-            f"positions for {self.n_features:,} coefficients."
+            f" It peaks at {risk[top]:.3g} with {self.sizes[top]:,} ({self.n_rows[top]:,.0f} "
+            f"positions, {self.n_features:,} coefficients)."
         )
 
 
