@@ -28,9 +28,6 @@ def agree(one, other, rel=1e-7):
     assert one.certificate.verdict == other.certificate.verdict
 
 
-# ------------------------------------------------------------------ figures
-
-
 def written_out(layer, X, Y, form, contexts, weights):
     """Figures, two norms of the distance, and doubt, all by features and the exact minimiser."""
     rows, layer = np.concatenate(Y), oracle.fields_of_layer(layer)
@@ -107,9 +104,6 @@ def test_what_the_gap_implies_holds(mode):
     assert np.max(away / bound) > 0.05
 
 
-# ------------------------------------------------------------------ outcomes
-
-
 def test_outcomes_are_what_was_found():
     """What is undecided or inconsistent: in test_regressions.py, too."""
     X, Y, layer = task("last")
@@ -150,9 +144,6 @@ def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain(weights
     assert np.all(away <= 0.5 * found.implied.bound(X))
     with pytest.raises(InvalidInput, match="boolean"):
         pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
-
-
-# ------------------------------------------------------------------ what moves answers, and how
 
 
 @given(st.sampled_from(MODES), st.integers(-30, 30), st.integers(-30, 30), st.integers(0, 99))

@@ -61,9 +61,6 @@ def attention(**options):
     return nn.MultiheadAttention(4, 2, **options)
 
 
-# ------------------------------------------------------------------ sums
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_sums_are_those_of_the_sequences_in_memory_and_passes_stay_as_they_are(mode):
     form, module = pa.Form(mode=mode, bias=True), attention(batch_first=True).eval()

@@ -23,9 +23,6 @@ def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
     return kind(3, n_outputs, form=Form(**fields), n_context_dims=n_context_dims)
 
 
-# ------------------------------------------------------------------ what a form means
-
-
 LONG = [
     {"mode": "causal"}, {"mode": "causal", "decay": (0.9999, 0.3), "mean": True},
     {"mode": "causal", "window": 3000, "include_query": False},
@@ -58,9 +55,6 @@ def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
     for fields, weights in (({"decay": 0.99999}, 0.99999**back), ({"window": 200_000}, back < 2e5)):
         sums = pa.Moments(1, 0, form=Form(**fields)).update([x[:, None]])
         np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
-
-
-# ------------------------------------------------------------------ comparing, showing, storing
 
 
 def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chosen():
@@ -117,9 +111,6 @@ def test_content_that_no_form_wrote_is_refused():
     for content in HOSTILE:
         with pytest.raises(FileFormatError, match=next(iter(content)) if content else "form"):
             Form.from_dict(content)
-
-
-# ------------------------------------------------------------------ what is refused
 
 
 REFUSED = [

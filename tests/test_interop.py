@@ -76,9 +76,6 @@ def same(found, expected, factor=1e4, eps=EPS):
     np.testing.assert_allclose(found, expected, rtol=0, atol=factor * eps * size)
 
 
-# ------------------------------------------------------------------ the same function
-
-
 def pairs_for(drawn, lengths=(5, 1, 8)):
     """Sequences and what they attend to, or None."""
     form, context = oracle.split_context(drawn)
@@ -192,9 +189,6 @@ def test_float32_keeps_the_angles_of_far_positions():
     X = normal(1, 20_000, 2).astype(np.float32)
     X[0, :-2] *= 1e-3
     same(run(opened(turned, dtype="float32"), X), turned(X), factor=1, eps=1e-5)
-
-
-# ------------------------------------------------------------------ training and graphs
 
 
 def exported(module, X, strict=False):
@@ -463,8 +457,6 @@ def test_projections_are_read(kind):
     assert plain == from_projections(**some_heads(), kind=kind, scale=scale)
     assert to_projections(plain, 9).scale == (1.0 if kind == "linear" else 3.0)
 
-
-# ------------------------------------------------------------------ misuse
 
 GOOD, BARE = some_heads("b_O"), some_heads(*BIASES)
 X, Z = torch.tensor(normal(2, 5, 3)), torch.tensor(normal(2, 5, 2))

@@ -219,9 +219,6 @@ def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method):
         found.run({0: 1}, 0)
 
 
-# ---------------------------------------------------------------- abstaining
-
-
 @pytest.mark.parametrize("name", ["memory", "one_hot"])
 def test_what_is_not_abstained_from_is_right(name):
     program, _, many, _ = LIBRARY[name]
@@ -255,9 +252,6 @@ def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing(
     for found in (penalised, learn(ONE_HOT, 60, COEFFICIENTS, wrong={"flips": 0.1})):
         with pytest.raises(InvalidInput, match="traces"):
             found.certify(domain=P.all_traces(ONE_HOT), exact=True)
-
-
-# ---------------------------------------------------------------- wrong labels
 
 
 @pytest.mark.parametrize(
@@ -309,9 +303,6 @@ def test_what_was_learned_goes_on_after_saving(tmp_path):
         assert second.certificate == first.certificate
         assert second.certify(fresh=fresh) == first.certify(fresh=fresh)
     assert second.resize(n_keys=6, n_values=5).run({4: 4, 5: 0}, 4) == 4
-
-
-# ---------------------------------------------------------------- what is refused
 
 
 COUNTS = P.Schema((P.Attribute("amount", (P.symbols("s", 2),), rounding="integer"),))

@@ -41,9 +41,6 @@ def lost(wanted, found):
     return np.sum((wanted - found) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2)
 
 
-# ------------------------------------------------------------------ written out
-
-
 def features(kind, x, P):
     """Features (F,) of one query or key x (r,)."""
     seen = x @ P
@@ -108,9 +105,6 @@ def test_layers_and_modules_compute_what_is_printed(mode):
                 np.testing.assert_allclose(found, wanted, atol=1e-8, err_msg=f"{maps} {options}")
         np.testing.assert_allclose(layer(np.stack([X[4], X[5]]))[1], outputs[5], atol=1e-11)
         assert pa.interop.from_torch(module) == layer
-
-
-# ------------------------------------------------------------------ the best there is
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -188,9 +182,6 @@ def test_outcomes_say_what_is_lost_beside_a_map_of_tokens():
             assert (row["fit"] < row["token_wise"]) == (name != "no_better")
 
 
-# ------------------------------------------------------------------ what does not matter
-
-
 @pytest.mark.parametrize("maps", KINDS)
 def test_units_of_tokens_and_values_change_nothing(maps):
     """Nor does the basis of queries and keys, for landmarks."""
@@ -229,9 +220,6 @@ def test_the_best_map_is_taken_and_nothing_judges_that_was_fitted_or_chose(mode)
         for size in (1e-4, 40.0)
     )
     assert small.ridges.max() < large.ridges.max()
-
-
-# ------------------------------------------------------------------ functions, modules, rivals
 
 
 def test_a_function_of_ones_own_is_a_map(tmp_path):

@@ -17,9 +17,6 @@ P, M = pa.programs, pa.programs.machines
 PARITY, BEAVER = P.DFA([[0, 1], [1, 0]], accepting=[0]), P.TuringMachine.parse("1RB1LB_1LA1RH")
 
 
-# ---------------------------------------------------------------- by their own rules
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_machines_run_by_their_own_rules(seed):
     rng = np.random.default_rng(seed)
@@ -69,9 +66,6 @@ def test_layers_do_what_automata_lib_does_on_an_endless_tape(sizes, n_machines, 
     assert n_compared > least
 
 
-# ---------------------------------------------------------------- machines that are ready
-
-
 def test_busy_beavers_halt_when_they_must():
     for n_states, steps, ones in ((2, 6, 4), (3, 21, 5), (4, 107, 13)):
         machine, program = M.busy_beaver(n_states), P.universal_turing_machine(n_states, 2, 32)
@@ -101,9 +95,6 @@ def test_automata_that_are_ready_compute_what_they_say():
             digits = [number // base**place % base for place in (3, 2, 1, 0)]
             assert dfa.run(digits)[-1] == number % divisor
             assert dfa.accepts(digits) == (number % divisor == 0)
-
-
-# ---------------------------------------------------------------- machines as data
 
 
 def test_machines_are_equal_when_their_rules_are_and_cannot_change():

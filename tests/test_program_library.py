@@ -220,8 +220,6 @@ def test_all_traces_are_all_there_are():
         assert len(found) == len(set(found)) == n_traces
 
 
-# ---------------------------------------------------------------- what is refused
-
 LETTERS = (([0, 2], "[1]"), ([-1], "[0]"), ([0, True], "[1]"))
 DFA2, BEAVER = P.DFA([[0, 1], [1, 0]]), P.machines.busy_beaver(2)
 REFUSED_RUNS = [

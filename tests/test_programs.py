@@ -269,9 +269,6 @@ def test_what_cancels_leaves_no_head():
     assert nothing.decode([SCHEMA.token(flag=(), sum={0: 1})], 3).tokens == [{}]
 
 
-# ---------------------------------------------------------------- schemas
-
-
 @given(seeds)
 def test_tokens_and_rows_are_the_same_and_noise_is_rounded_away(seed):
     rng = np.random.default_rng(seed)
@@ -343,8 +340,6 @@ def test_assumptions_are_checked_by_the_interpreter():
         with pytest.raises(InvalidInput, match=found):
             program.interpret(prompt, 1)
 
-
-# ---------------------------------------------------------------- what is refused
 
 S3, L2 = P.symbols("state", 3), P.symbols("letter", 2)
 flag, pos = P.Attribute("flag"), P.Attribute("pos", (P.line("time", 4),))
