@@ -404,28 +404,23 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
     domain, whole = list(P.all_traces(MEMORY)), learned("memory", COEFFICIENTS)
     one_key = [trace for trace in whole.traces if trace.source[1] != 1]
     unseen = P.learn(MEMORY.schema, one_key, COEFFICIENTS)  # a feature that training never had
-    for found in (learn(MEMORY, 12, COEFFICIENTS), learn(MEMORY, 40, COEFFICIENTS), unseen):
+    program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
+    words = list(P.all_traces(program, lengths=lengths))
+    some = P.traces(program, 20, random_state=1, lengths=lengths)
+    several = P.learn(program.schema, some, COEFFICIENTS)  # all features of the row occurred
+    few = learn(MEMORY, 12, COEFFICIENTS)
+    for found, everything in ((few, domain), (unseen, domain), (several, words)):
         for exact in (True, False):
-            certificate = found.certify(domain=domain, exact=exact)
+            certificate = found.certify(domain=everything, exact=exact)
             assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
-            outside, later = leaves(certificate, found.traces, domain)
+            assert certificate.rank == rank_of(found.traces)
+            outside, later = leaves(certificate, found.traces, everything)
             assert outside
             assert exact or not later
     proof = whole.certify(domain=iter(domain), exact=True)
     assert (proof.verdict, proof.rank) == ("saturated", rank_of(domain))
     rules = learned("memory").certify(domain=domain)
     assert (rules.verdict, rules.proved) == ("saturated", False)
-
-
-def test_a_row_outside_all_of_whose_features_occurred_is_a_theorem_too():
-    program, lengths = P.universal_dfa(2, 2, 2, style="one_hot"), (2, 2)
-    domain = list(P.all_traces(program, lengths=lengths))
-    for n_traces in (20, 40):
-        traces = P.traces(program, n_traces, random_state=1, lengths=lengths)
-        proof = P.learn(program.schema, traces, COEFFICIENTS).certify(domain=domain, exact=True)
-        assert (proof.rank, proof.proved) == (rank_of(traces), True)
-        assert (proof.verdict == "saturated") == (proof.rank == rank_of(domain))
-        assert proof.verdict == "saturated" or leaves(proof, traces, domain)[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
