@@ -108,12 +108,9 @@ def test_outcomes_are_what_was_found():
     """What is undecided or inconsistent: in test_regressions.py, too."""
     X, Y, layer = task("last")
     large = X * np.where(np.arange(120) > 0, 1.0, 1e6)[:, None, None]
-    near = layer(large) + 1.0
-    near[0] = 1.0
     for name, each, tokens, targets, outcome in (
         ("an exact layer", layer, X, layer(X), "optimal"),
         ("an exact layer on unlike sizes", layer, large, layer(large), "optimal"),
-        ("directions too small to be solved for", pa.fit(large, near), large, near, "undecided"),
         ("no linear attention", lambda _: Y, X, Y, "better"),
         ("zeros", layer, 0 * X, Y, "optimal"),
         ("a layer beside noise", layer, X, Y, "improvable"),

@@ -1,7 +1,5 @@
 """Forms: each is the layer that its words say, and what no form can be is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 from itertools import combinations_with_replacement
@@ -19,8 +17,8 @@ from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnE
 FORMS = [form for form, width in map(oracle.split_context, oracle.FORMS.values()) if width is None]
 
 
-def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
-    return kind(3, n_outputs, form=Form(**fields), n_context_dims=n_context_dims)
+def empty_sums(fields, n_context_dims, n_outputs=2):
+    return pa.Moments(3, n_outputs, form=Form(**fields), n_context_dims=n_context_dims)
 
 
 LONG = [

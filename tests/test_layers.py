@@ -38,9 +38,9 @@ def rows_of(outputs):
     return np.concatenate([np.atleast_2d(each) for each in outputs])
 
 
-def same(found, expected, factor=1e3):
-    size = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * EPS * size)
+def same(found, expected, factor=1e3, eps=EPS):
+    size = max(1.0, float(np.abs(np.asarray(expected)).max(initial=0.0)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * eps * size)
 
 
 def remade(layer, **changed):

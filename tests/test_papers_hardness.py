@@ -1,7 +1,5 @@
 """Parity layers: the closed form, the bound on queries by enumeration, and parity with noise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, comb
@@ -119,9 +117,6 @@ def test_the_bound_for_signs_is_its_formula(queries, n_signs):
         assert found.n_queries == needed
 
 
-# Learning parity with noise ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_tokens", [2, 3])
 def test_examples_of_noisy_parity_are_those_of_the_noisy_layer(n_tokens):
     hidden, n, eta, rng = (0, 2, 3), 4, 0.2, np.random.default_rng(0)
@@ -181,8 +176,6 @@ def test_hypotheses_that_err_or_know_nothing():
 
 
 BITS = np.eye(4, dtype=int)
-
-
 MISUSE = [
     *((lambda h=h: parity_layer(h, 2, 0, 3, 1.0), "odd") for h in ((0, 1), (), (0, 0, 1))),
     *((lambda h=h: parity_layer(h, 0, 0, 3, 1.0), "hidden") for h in ((0,), (3,))),

@@ -262,13 +262,6 @@ def test_counts_end_at_64_bits():
             way(prompt, 64)
 
 
-def test_what_cancels_leaves_no_head():
-    once, flag = SCHEMA.sum(0) << SCHEMA.sum(0), SCHEMA.flag()
-    nothing = P.compile(P.Program(SCHEMA, [P.Lookup([once, -once], flag, flag)]))
-    assert nothing.n_heads == 0
-    assert nothing.decode([SCHEMA.token(flag=(), sum={0: 1})], 3).tokens == [{}]
-
-
 @given(seeds)
 def test_tokens_and_rows_are_the_same_and_noise_is_rounded_away(seed):
     rng = np.random.default_rng(seed)
