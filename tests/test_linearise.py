@@ -19,13 +19,9 @@ KINDS = {
 }  # fmt: skip
 
 
-def some_layer(mode="full", bias=False, d=3, size=1.0, rotary=None):
-    rng, heads = np.random.default_rng(0), (2, d + bias, d + bias)
-    attn = size * rng.standard_normal(heads)
-    if rotary is not None:
-        attn = tuple(rng.standard_normal((2, 2, d, 4)) / 2)
-    value = rng.standard_normal((*heads[:2], 2))
-    return pa.SoftmaxAttention(attn, value, mode, bias, rotary=rotary)
+def some_layer(mode="full", bias=False, size=1.0, rotary=None):
+    rank = None if rotary is None else 4
+    return pa.data.random_softmax_layer(3, 2, 2, 3 * size, rank, mode, bias=bias, rotary=rotary)
 
 
 def ragged(seed=1, times=2):

@@ -348,7 +348,6 @@ def weighted(weight):
 REFUSED_PROGRAMS = [
     ((), ["no instructions"]),
     ((None, 3, P.Lookup), ["1: None", "2: 3", "3: .*Lookup"]),
-    # attributes, values, variables
     ((P.Lookup(stranger(r) << state(r), **AT),), ["'stranger'"]),
     ((P.Lookup(state(r) << P.Attribute("state", (L2,))(r), **AT),), ["another", "a letter"]),
     ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
@@ -356,17 +355,14 @@ REFUSED_PROGRAMS = [
     ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
     ((P.Lookup(state(r + 1) << state(r), match=letter(x), query=letter(x)),), [r"r\+1 in"]),
     ((P.Lookup(key(q, x) << state(q), match=pos(t), query=pos(t)),), ["x in key"]),
-    # weights
     ((weighted(0.0), weighted(np.nan), weighted("2"), weighted(2**53 + 1)),
      ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
-    # what one layer cannot join, or an instruction cannot take
     ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
     ((P.Copy(found, **AT),), ["no position"]),
     ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
     ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
     ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
     ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
-    # all at once
     ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
       P.Copy(found, match=key(q), query=key(q, x))), ["2: ", "3: copying", r"3: key\(q\)"]),
 ]  # fmt: skip

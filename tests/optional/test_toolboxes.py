@@ -91,14 +91,6 @@ def test_panels_of_sktime_give_what_our_estimators_give():
     assert np.array_equal(model.fit(frame, y).predict(frame), model.fit(batch, y).predict(batch))
 
 
-def test_padding_of_tslearn():
-    utils = pytest.importorskip("tslearn.utils")
-    series = [np.arange(1.0, 4.0), np.arange(5.0, 7.0), np.arange(8.0, 12.0)]
-    batch = pa.SequenceBatch.from_padded(utils.to_time_series_dataset(series))
-    np.testing.assert_array_equal(batch.lengths, [3, 2, 4])
-    np.testing.assert_array_equal(batch.values[:, 0], np.concatenate(series))
-
-
 def test_one_layer_has_the_features_and_the_optimum_of_an_nvar():
     """Tokens (1, x_t, x_(t-1)), of which the 1 alone asks."""
     nodes = pytest.importorskip("reservoirpy.nodes")
