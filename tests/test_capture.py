@@ -189,9 +189,6 @@ def test_memory_does_not_grow_with_tokens():
     assert peak(200) < 1.1 * peak(20)
 
 
-# ------------------------------------------------------------------ padding
-
-
 def additive(allowed, lowest=-3e38):
     return torch.where(torch.tensor(allowed), 0.0, lowest)
 

@@ -11,14 +11,10 @@ circuits = pa.interop.circuits
 
 
 def layers_of(n_layers=3, n_heads=2, d=6, rank=3, bias=False):
-    rng = np.random.default_rng(0)
-
-    def product(m):
-        shape = (n_heads, d + bias, rank), (n_heads, rank, m)
-        return rng.standard_normal(shape[0]) @ rng.standard_normal(shape[1])
-
-    parts = [(product(d + bias), product(d)) for _ in range(n_layers)]
-    return [pa.SoftmaxAttention(attn, value, "causal", bias) for attn, value in parts]
+    return [
+        pa.data.random_softmax_layer(d, None, n_heads, d, rank, "causal", seed, bias=bias)
+        for seed in range(n_layers)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def rotary(mode="full", bias=False, seed=0, n_heads=3, frequencies=(1.0, 0.1)):
     )
 
 
-# ------------------------------------------------------------------ linear layers of every form
-
-
 @pytest.mark.parametrize("n_heads", [2, 30])
 @given(data=st.data(), drawn=oracle.forms(), X=oracle.sequences(max_sequences=3, max_tokens=5))
 def test_outputs_and_coefficients_are_those_of_the_definition(n_heads, data, drawn, X):
@@ -174,9 +171,6 @@ def test_what_float64_cannot_hold_is_refused():
         layer(X * 1e300)
     with pytest.raises(OutOfRange, match="float64"):
         pa.SoftmaxAttention(np.eye(2), 1e200 * np.eye(2))(np.full((1, 2, 2), 1e200))
-
-
-# ------------------------------------------------------------------ softmax layers
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -148,9 +148,6 @@ def test_wrong_machines_are_refused():
             make()
 
 
-# ---------------------------------------------------------------- machine files
-
-
 @pytest.fixture
 def load(tmp_path):
     """Load plain data, or a text, as a file; JSON unless another suffix is given."""

@@ -2,26 +2,24 @@
 
 import numpy as np
 import pytest
+import torch
 
 import oracle
 from machine_oracles import dfa_states
 from polyattn.errors import InvalidInput
-from polyattn_papers.tasks.automata import Machines, letters_of
-from polyattn_papers.tasks.automaton_strings import StringEncoding
-
-torch = pytest.importorskip("torch", reason="the baselines need torch")
-
-from polyattn_papers.baselines import forms, model_grids, train_epochs  # noqa: E402
-from polyattn_papers.baselines import train as loop  # noqa: E402
-from polyattn_papers.baselines.decoder import Decoder, DecoderSizes  # noqa: E402
-from polyattn_papers.baselines.linear import LinearHeads, generator_of  # noqa: E402
-from polyattn_papers.baselines.threads import n_threads  # noqa: E402
-from polyattn_papers.baselines.train_decoder import (  # noqa: E402
+from polyattn_papers.baselines import forms, model_grids, train_epochs
+from polyattn_papers.baselines import train as loop
+from polyattn_papers.baselines.decoder import Decoder, DecoderSizes
+from polyattn_papers.baselines.linear import LinearHeads, generator_of
+from polyattn_papers.baselines.threads import n_threads
+from polyattn_papers.baselines.train_decoder import (
     DecoderSettings,
     ReadTokens,
     shares_right,
     train_decoder,
 )
+from polyattn_papers.tasks.automata import Machines, letters_of
+from polyattn_papers.tasks.automaton_strings import StringEncoding
 
 
 @pytest.fixture(autouse=True)

@@ -135,8 +135,6 @@ def test_a_head_that_goes_around_is_refused_on_demand():
             run(right, max_steps=9, overflow="error")
 
 
-# ---------------------------------------------------------------- traces
-
 ZERO, STEP = P.DFA([[0, 0], [0, 0]]), P.DFA([[1, 0], [1, 1]])
 PROGRAMS = {
     "memory": P.associative_memory(3, 3),

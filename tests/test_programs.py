@@ -135,8 +135,6 @@ def meant(program, prompt, limit):
     return tokens[len(prompt) :]
 
 
-# ---------------------------------------------------------------- random programs and prompts
-
 WEIGHTS = (1.0, 1.0, -1.0, 2.0, 0.5, -0.5)
 LARGE = (1.0, -1.0, 0.5, 3.0, 0.1, 1 / 3, 2.0**30, 2.0**-30, 2.0**53, -1e17)
 SIZES = (1, -1, 2, -2)
