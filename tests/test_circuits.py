@@ -10,15 +10,11 @@ from polyattn.errors import InvalidInput, InvalidType
 circuits = pa.interop.circuits
 
 
-def layers_of(n_layers=3, n_heads=2, d=6, rank=3, bias=False, size=1.0):
-    rng = np.random.default_rng(0)
-
-    def product(m):
-        shape = (n_heads, d + bias, rank), (n_heads, rank, m)
-        return rng.standard_normal(shape[0]) @ rng.standard_normal(shape[1])
-
-    parts = [(size * product(d + bias), product(d) / size) for _ in range(n_layers)]
-    return [pa.SoftmaxAttention(attn, value, "causal", bias) for attn, value in parts]
+def layers_of(n_layers=3, n_heads=2, d=6, rank=3, bias=False):
+    return [
+        pa.data.random_softmax_layer(d, None, n_heads, d, rank, "causal", seed, bias=bias)
+        for seed in range(n_layers)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,11 +80,8 @@ def test_a_head_that_later_keys_read_is_the_strongest():
     assert best == [wanted]
 
 
-def test_sizes_order_and_rotary_positions_do_not_matter():
+def test_order_and_rotary_positions_do_not_matter():
     one, order = circuits(layers_of(2, 3)), [2, 1, 0, 5, 4, 3]
-    other = circuits(layers_of(2, 3, size=1e150))
-    for name in ("copying", "positivity", "composition", "qk_effective_rank"):
-        np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-12)
     turned = [pa.SoftmaxAttention(e.attn[::-1], e.value[::-1], "causal") for e in layers_of(2, 3)]
     other = circuits(turned).composition
     np.testing.assert_allclose(other, one.composition[:, order][..., order], atol=1e-13)

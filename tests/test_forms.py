@@ -1,7 +1,5 @@
 """Forms: each is the layer that its words say, and what no form can be is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 from itertools import combinations_with_replacement
@@ -19,11 +17,8 @@ from polyattn.errors import FileFormatError, InvalidInput, OutOfRange, PolyattnE
 FORMS = [form for form, width in map(oracle.split_context, oracle.FORMS.values()) if width is None]
 
 
-def empty_sums(fields, n_context_dims, kind=pa.Moments, n_outputs=2):
-    return kind(3, n_outputs, form=Form(**fields), n_context_dims=n_context_dims)
-
-
-# ------------------------------------------------------------------ what a form means
+def empty_sums(fields, n_context_dims, n_outputs=2):
+    return pa.Moments(3, n_outputs, form=Form(**fields), n_context_dims=n_context_dims)
 
 
 LONG = [
@@ -60,9 +55,6 @@ def test_a_sequence_longer_than_what_is_read_at_once_is_summed_whole():
         np.testing.assert_allclose(sums.gram, (np.sum(weights * x**2) * x[-1]) ** 2, rtol=1e-11)
 
 
-# ------------------------------------------------------------------ comparing, showing, storing
-
-
 def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chosen():
     forms = [Form(**fields) for fields in FORMS]
     assert len(set(forms)) == len(forms)
@@ -77,14 +69,9 @@ def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chos
         else:
             assert Form.from_dict(json.loads(json.dumps(form.to_dict(), allow_nan=False))) == form
     for way in ((0, 1), range(2), np.arange(2, dtype=np.uint8)):
-        assert Form(key=way) == Form(key=[0, 1])
+        assert Form(key=way) == Form(key=[0, 1]) != Form(key=[1, 0])
     assert Form(decay=np.array([0.5, 1.0])) == Form(decay=(np.float32(0.5), 1))
-    assert Form(key=np.zeros((1, 2))) == Form(key=-np.zeros((1, 2)))
-    for one, other in (
-        (np.ones((2, 2)) + np.diag([0, 3e-16]), np.ones((2, 2))),
-        (np.ones((1, 4)), np.ones((4, 1))), ([0, 1], [1, 0]), (slice(0, 2), [0, 1]),
-    ):  # fmt: skip
-        assert Form(key=one) != Form(key=other)
+    assert Form(key=np.ones((1, 4))) != Form(key=np.ones((4, 1)))
     assert [form.is_plain for form in (Form("full", bias=True), Form(mean=True))] == [True, False]
     for form in (Form(), Form(mode="causal", decay=[0.5, 1]), Form(key=range(9), decay="loo")):
         assert eval(repr(form)) == Form.from_dict(form.to_dict()) == form  # noqa: S307
@@ -93,8 +80,6 @@ def test_forms_are_equal_by_content_survive_files_and_are_shown_by_what_was_chos
 def test_a_form_cannot_be_changed():
     matrix = np.ones((3, 2))
     form, made = Form(query=matrix), maps.hedgehog(matrix)
-    with pytest.raises(AttributeError):
-        form.mode = "full"
     with pytest.raises(ValueError, match="read-only"):
         form.query[0, 0] = 2.0
     matrix[0, 0] = 2.0
@@ -117,9 +102,6 @@ def test_content_that_no_form_wrote_is_refused():
     for content in HOSTILE:
         with pytest.raises(FileFormatError, match=next(iter(content)) if content else "form"):
             Form.from_dict(content)
-
-
-# ------------------------------------------------------------------ what is refused
 
 
 REFUSED = [
@@ -226,8 +208,8 @@ def test_the_other_maps_compute_their_definitions():
         for row, z in zip(maps.hedgehog(weights)(PAIRS), logits.tolist(), strict=True):
             powers = [exp(each) for each in z] + [exp(-each) for each in z]
             np.testing.assert_allclose(row, np.array(powers) / sum(powers), rtol=1e-14)
-    found = maps.normalised()([[3.0, -4.0], [0.0, 0.0], [-0.0, 7.0]])
-    np.testing.assert_array_equal(found, [[0.6, -0.8], [0.0, 0.0], [0.0, 1.0]])
+    found = maps.normalised()([[3.0, -4.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(found, [[0.6, -0.8], [0.0, 0.0]])
 
 
 def test_waves_come_from_the_bits_of_the_generator_and_approximate_the_gaussian_kernel():
@@ -263,8 +245,6 @@ def test_every_ready_map_takes_all_shapes_and_is_its_content(name):
     assert (apply, hash(apply)) == (other, hash(other))
     assert [each for each in MAPS if MAPS[each]() == apply] == [name]
     assert Form.from_dict(Form(query=apply).to_dict()).query == apply
-    if name not in ("polynomial", "monomials"):  # only products of coordinates can be too large
-        assert np.all(np.isfinite(apply(PAIRS * 1e200)))
 
 
 WRONG_MAPS = [

@@ -110,9 +110,6 @@ def test_shares_are_those_of_features_written_out(mode):
     np.testing.assert_allclose(found.shares[0], shares, atol=1e-4)
 
 
-# ------------------------------------------------------------------ planted heads
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_planted_heads_are_of_the_order_that_was_planted(mode):
     X, attn = sequences(), some(3, 3)
@@ -165,9 +162,6 @@ def test_some_heads_are_linear_and_few_sequences_decide_nothing():
     assert (few.outcome.name, few.outcome.ok) == ("undecided", False)
 
 
-# ------------------------------------------------------------------ shares of parts, errors, sizes
-
-
 def test_orders_are_nested_and_the_whole_layer_is_the_sum_of_its_heads():
     for mode, n_sequences in (("full", 6), ("causal", 40), ("last", 8)):
         soft = layer(some(3, 4, 4) * [[[0.3]], [[1.0]], [[4.0]]], mode)
@@ -217,9 +211,6 @@ def test_many_positions_of_causal_layers_are_thinned_evenly():
     assert np.all(np.diff(many.shares[0]) > 0)
 
 
-# ------------------------------------------------------------------ what does not matter
-
-
 def test_units_turns_order_and_what_softmax_does_not_see_do_not_matter():
     soft, X = layer(some(2, 3, 3, seed=6) * [[[0.5]], [[2.0]]]), sequences()
     attn, value, others = soft.attn, soft.value, sequences(50, seed=7)
@@ -263,9 +254,6 @@ def test_rotary_heads_are_seen_by_turned_queries_and_keys():
     mean, linear = pa.audit(soft, 0.3 * sequences(300, 8, 2)).shares[0, 1:3]
     assert mean < 0.97  # offsets decide
     assert linear > 0.985
-
-
-# ------------------------------------------------------------------ several layers, splits, misuse
 
 
 def test_several_layers_are_each_layer_by_itself():

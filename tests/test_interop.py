@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import oracle
 import polyattn as pa
-from oracle import EPS, FORMS, MODES
+from oracle import FORMS, MODES
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.interop import (
     from_projections,
@@ -26,6 +26,7 @@ from polyattn.interop import (
     to_torch,
 )
 from test_layers import linear as linear_layer
+from test_layers import same
 
 # torch's own: it would rather be asked to export.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -69,16 +70,6 @@ def opened(layer, fixed=(), **options):
     return onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
 
 
-def same(found, expected, factor=1e4, eps=EPS):
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    size = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * eps * size)
-
-
-# ------------------------------------------------------------------ the same function
-
-
 def pairs_for(drawn, lengths=(5, 1, 8)):
     """Sequences and what they attend to, or None."""
     form, context = oracle.split_context(drawn)
@@ -102,7 +93,7 @@ def assert_same_function(layer, pairs):
             for graph in several:
                 found = run(graph, *batch)
                 assert found.dtype == dtype
-                same(found[0], expected, 1e3, np.finfo(dtype).eps)
+                same(found[0], expected, eps=np.finfo(dtype).eps)
     again = copy.deepcopy(module)
     for parameter in again.parameters():
         parameter.data.mul_(2.0)
@@ -118,11 +109,6 @@ def assert_same_function(layer, pairs):
 def test_layers_of_every_form_are_modules_and_models(mode):
     for form in (each for each in FORMS.values() if each.get("mode", "last") == mode):
         assert_same_function(linear(form), pairs_for(form))
-
-
-@given(form=oracle.forms(), seed=seeds)
-def test_layers_of_random_forms_are_modules_and_models(form, seed):
-    assert_same_function(linear(form, seed=seed, n_heads=1 + seed % 3), pairs_for(form))
 
 
 @pytest.mark.parametrize("rotary", [None, 10.0])
@@ -192,9 +178,6 @@ def test_float32_keeps_the_angles_of_far_positions():
     X = normal(1, 20_000, 2).astype(np.float32)
     X[0, :-2] *= 1e-3
     same(run(opened(turned, dtype="float32"), X), turned(X), factor=1, eps=1e-5)
-
-
-# ------------------------------------------------------------------ training and graphs
 
 
 def exported(module, X, strict=False):
@@ -403,7 +386,7 @@ def test_layers_fit_every_width_in_any_units(
     np.testing.assert_array_equal(found.heads, np.repeat(np.arange(len(ranks)), parts))
     assert found.change <= 1e-12
     X = normal(2, 4, n_dims, seed=seed) * units[:n_dims]
-    same(outputs(found, X), layer(X))
+    same(outputs(found, X), layer(X), factor=1e4)
     # Parts of a head add up, and parts of a softmax head attend alike.
     assert unit != 1.0 or pa.same_function(found.to_layer(), layer, tolerance=1e-11)
 
@@ -464,8 +447,6 @@ def test_projections_are_read(kind):
     assert to_projections(plain, 9).scale == (1.0 if kind == "linear" else 3.0)
 
 
-# ------------------------------------------------------------------ misuse
-
 GOOD, BARE = some_heads("b_O"), some_heads(*BIASES)
 X, Z = torch.tensor(normal(2, 5, 3)), torch.tensor(normal(2, 5, 2))
 PLAIN, FULL, BESIDE = linear({}), softmax(), to_torch(linear(FORMS["context-causal"]))
@@ -509,10 +490,9 @@ def test_misuse_is_named():
         to_projections(PLAIN).W_Q[0, 0, 0] = 1.0
 
 
-def test_torch_and_onnx_are_imported_when_needed_and_named_when_absent():
+def test_torch_and_onnx_are_named_when_absent():
     code = (
-        "import sys, polyattn as pa; pa.interop.to_torch; pa.LinearAttentionRegressor\n"
-        "print('torch' in sys.modules or 'onnx' in sys.modules)\n"
+        "import sys, polyattn as pa\n"
         "sys.modules['torch'] = sys.modules['onnx'] = None\n"
         "for name in ('to_torch', 'from_torch', 'to_multihead', 'to_onnx'):\n"
         "    try:\n"
@@ -521,4 +501,4 @@ def test_torch_and_onnx_are_imported_when_needed_and_named_when_absent():
         "        print('polyattn[torch]' in str(error), 'polyattn[onnx]' in str(error))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", *["True", "False"] * 3, "False", "True"]
+    assert done.stdout.split() == [*["True", "False"] * 3, "False", "True"]

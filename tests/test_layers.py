@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import oracle
 import polyattn as pa
-from oracle import EPS, FORMS, MODES
+from oracle import EPS, MODES
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 
 seeds = st.integers(0, 2**32 - 1)
@@ -38,9 +38,9 @@ def rows_of(outputs):
     return np.concatenate([np.atleast_2d(each) for each in outputs])
 
 
-def same(found, expected, factor=1e3):
-    size = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * EPS * size)
+def same(found, expected, factor=1e3, eps=EPS):
+    size = max(1.0, float(np.abs(np.asarray(expected)).max(initial=0.0)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * eps * size)
 
 
 def remade(layer, **changed):
@@ -54,19 +54,13 @@ def remade(layer, **changed):
 
 
 def softmax(mode="full", bias=False, seed=0, n_heads=3):
-    rng = np.random.default_rng(seed)
-    attn = rng.standard_normal((n_heads, 3 + bias, 3 + bias))
-    return pa.SoftmaxAttention(attn, rng.standard_normal((n_heads, 3 + bias, 2)), mode, bias)
+    return pa.data.random_softmax_layer(3, 2, n_heads, 3.0, None, mode, seed, bias=bias)
 
 
 def rotary(mode="full", bias=False, seed=0, n_heads=3, frequencies=(1.0, 0.1)):
-    rng = np.random.default_rng(seed)
-    pair = tuple(rng.standard_normal((2, n_heads, 3 + bias, 2 * len(frequencies))))
-    value = rng.standard_normal((n_heads, 3 + bias, 2))
-    return pa.SoftmaxAttention(pair, value, mode, bias, rotary=frequencies)
-
-
-# ------------------------------------------------------------------ linear layers of every form
+    return pa.data.random_softmax_layer(
+        3, 2, n_heads, 3.0, 2 * len(frequencies), mode, seed, bias=bias, rotary=frequencies
+    )
 
 
 @pytest.mark.parametrize("n_heads", [2, 30])
@@ -95,23 +89,16 @@ DISTANT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wide", [True, False])
-def test_borders_of_chunks_and_windows_of_long_sequences(wide):
+@pytest.mark.parametrize(("n_dims", "n_heads"), [(12, 1), (2, 10)])
+def test_borders_of_chunks_and_windows_of_long_sequences(n_dims, n_heads):
     """Of wide tokens heads are faster one by one, of narrow ones as coefficients."""
-    rng = np.random.default_rng(0)
     for form in DISTANT:
-        n_dims = 12 if wide else 2
-        n_heads = oracle.n_scales(form) * (1 if wide else 10)
-        layer = linear(form, n_dims, n_heads=n_heads, n_outputs=n_dims)
-        layer = remade(layer, head_scales=np.arange(n_heads) % oracle.n_scales(form))
-        for length in (7, 72) if wide else (7, 65):
-            X = rng.standard_normal((length, n_dims))
-            if wide:
-                same(np.atleast_2d(layer(X)), literal(layer, X))
-                continue
-            coef = oracle.coefficients(oracle.fields_of_layer(layer), n_dims, form)
-            expected = oracle.design([X], form) @ oracle.features_of(coef, form)
-            same(np.atleast_2d(layer(X)), expected)
+        scales = np.arange(n_heads * oracle.n_scales(form)) % oracle.n_scales(form)
+        layer = linear(form, n_dims, n_heads=len(scales), n_outputs=n_dims)
+        layer = remade(layer, head_scales=scales)
+        for length in (7, 72):
+            X = np.random.default_rng(length).standard_normal((length, n_dims))
+            same(np.atleast_2d(layer(X)), literal(layer, X))
 
 
 @pytest.mark.parametrize("make", [softmax, rotary])
@@ -139,12 +126,9 @@ def test_tokens_far_larger_than_the_others_take_no_digits_with_them(mode):
         np.testing.assert_allclose(np.atleast_2d(layer(X)), expected, rtol=1e-9, atol=1e-12)
 
 
-# ------------------------------------------------------------------ forms of input and output
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["linear", "context", "softmax", "rotary"])
-def test_outputs_have_the_form_of_the_sequences(kind, mode, tmp_path):
+def test_outputs_have_the_form_of_the_sequences(kind, mode):
     rng, form = np.random.default_rng(0), {"mode": mode, "skip": True, "bias": True}
     X, Z = (rng.standard_normal((5, 6, d)).astype(np.float32) for d in (3, 4))
     layer = {
@@ -157,10 +141,6 @@ def test_outputs_have_the_form_of_the_sequences(kind, mode, tmp_path):
 
     expected = call(X.astype(np.float64), Z.astype(np.float64))
     assert expected.shape == ((5, 2) if mode == "last" else (5, 6, 2))
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for tokens in (X, np.asfortranarray(X), mapped, X[::-1][::-1]):
-        np.testing.assert_array_equal(call(tokens, Z), expected)
     for found in (call(list(X), list(Z)), call(pa.SequenceBatch.from_array(X), Z)):
         assert isinstance(found, list) == (mode != "last")
         np.testing.assert_allclose(np.array(found), expected, rtol=1e-12, atol=1e-13)
@@ -168,40 +148,19 @@ def test_outputs_have_the_form_of_the_sequences(kind, mode, tmp_path):
     lengths = (6, 1, 3, 6, 1)
     ragged, others = ([z[:n] for z, n in zip(Y, lengths, strict=True)] for Y in (X, Z))
     for i, outputs in enumerate(call(ragged, others)):
-        alone = call(ragged[i], others[i])
-        assert (
-            alone.shape == (expected[0, :2] if mode == "last" else expected[0, : lengths[i]]).shape
-        )
-        np.testing.assert_allclose(outputs, alone, rtol=1e-12, atol=1e-13)
-
-
-# ------------------------------------------------------------------ numbers of any size
-
-HOMOGENEOUS = [
-    name for name, form in FORMS.items()
-    if "bias" not in form and not callable(form.get("key"))
-]  # fmt: skip
+        assert outputs.shape == ((2,) if mode == "last" else (lengths[i], 2))
+        np.testing.assert_allclose(outputs, call(ragged[i], others[i]), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("power", [-332, 332])
 @pytest.mark.parametrize("n_heads", [2, 30])
 def test_powers_of_two_change_nothing(n_heads, power):
-    rng = np.random.default_rng(1)
-    for name in HOMOGENEOUS:
-        form, context = oracle.split_context(FORMS[name])
-        layer = linear(form, 3, context, n_heads=n_heads * oracle.n_scales(form))
-        X = rng.standard_normal((4, 5, 3))
-        Z = None if context is None else rng.standard_normal((4, 5, context))
-        sizes = -3 * power // 2
-        parts = {"attn": np.ldexp(layer.attn, sizes), "value": np.ldexp(layer.value, sizes)}
-        if layer.skip is not None:
-            parts["skip"] = np.ldexp(layer.skip, -power)
-        scaled, Z_scaled = remade(layer, **parts), None if Z is None else np.ldexp(Z, power)
-        found, expected = scaled(np.ldexp(X, power), context=Z_scaled), layer(X, context=Z)
-        if {"skip", "intercept"} & set(form):
-            same(found, expected)
-        else:
-            np.testing.assert_array_equal(found, expected, err_msg=name)
+    X = np.random.default_rng(1).standard_normal((4, 5, 3))
+    for form in ({"decay": 0.9}, {"mode": "causal", "lags": 2}, {"mode": "full", "mean": True}):
+        layer = linear(form, n_heads=n_heads)
+        parts = [np.ldexp(each, -3 * power // 2) for each in (layer.attn, layer.value)]
+        scaled = remade(layer, attn=parts[0], value=parts[1])
+        np.testing.assert_array_equal(scaled(np.ldexp(X, power)), layer(X))
 
 
 def test_what_float64_cannot_hold_is_refused():
@@ -212,11 +171,6 @@ def test_what_float64_cannot_hold_is_refused():
         layer(X * 1e300)
     with pytest.raises(OutOfRange, match="float64"):
         pa.SoftmaxAttention(np.eye(2), 1e200 * np.eye(2))(np.full((1, 2, 2), 1e200))
-    with pytest.raises(OutOfRange, match="attn"):
-        pa.SoftmaxAttention((1e200 * np.eye(2), 1e200 * np.eye(2)), np.eye(2), rotary=[1.0])
-
-
-# ------------------------------------------------------------------ softmax layers
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -245,9 +199,6 @@ def test_sharp_attention_picks_and_ties_are_shared():
     np.testing.assert_allclose(tied(X), [X.mean(axis=0)] * 3, rtol=1e-15)
 
 
-# ------------------------------------------------------------------ rotary positions
-
-
 def test_attention_at_an_offset_makes_the_logits():
     layer = rotary(bias=True)
     np.testing.assert_allclose(layer.attn, layer.query @ layer.key.swapaxes(1, 2), atol=1e-14)
@@ -256,8 +207,6 @@ def test_attention_at_an_offset_makes_the_logits():
         wanted = turned @ layer.key.swapaxes(1, 2)
         np.testing.assert_allclose(layer.attn_at(offset), wanted, atol=1e-14)
     np.testing.assert_array_equal(softmax().attn_at(7), softmax().attn)
-    with pytest.raises(InvalidInput, match="offset"):
-        layer.attn_at(10**400)
 
 
 def test_frequencies_are_given_or_made_from_theta():
@@ -266,9 +215,6 @@ def test_frequencies_are_given_or_made_from_theta():
     np.testing.assert_allclose(layer.frequencies, [1.0, 100 ** (-1 / 3), 100 ** (-2 / 3)])
     for given_as in (layer.frequencies, layer.frequencies.tolist(), np.float32(100)):
         assert pa.SoftmaxAttention(pair, value, rotary=given_as) == layer
-
-
-# ------------------------------------------------------------------ layers as values
 
 
 def test_layers_are_equal_where_all_their_parts_are():
@@ -289,8 +235,6 @@ def test_layers_are_equal_where_all_their_parts_are():
         assert [other == layer for other in layers] == [i == j for j in range(len(layers))]
         assert hash(copy.deepcopy(layer)) == hash(layer)
 
-
-# ------------------------------------------------------------------ misuse
 
 ATTN, VALUE, TWO = np.ones((2, 3, 3)), np.ones((2, 3, 1)), pa.Form("causal", decay=[0.5, 0.9])
 QUERY, KEY = np.ones((2, 2, 3, 4))

@@ -19,13 +19,9 @@ KINDS = {
 }  # fmt: skip
 
 
-def some_layer(mode="full", bias=False, d=3, size=1.0, rotary=None):
-    rng, heads = np.random.default_rng(0), (2, d + bias, d + bias)
-    attn = size * rng.standard_normal(heads)
-    if rotary is not None:
-        attn = tuple(rng.standard_normal((2, 2, d, 4)) / 2)
-    value = rng.standard_normal((*heads[:2], 2))
-    return pa.SoftmaxAttention(attn, value, mode, bias, rotary=rotary)
+def some_layer(mode="full", bias=False, size=1.0, rotary=None):
+    rank = None if rotary is None else 4
+    return pa.data.random_softmax_layer(3, 2, 2, 3 * size, rank, mode, bias=bias, rotary=rotary)
 
 
 def ragged(seed=1, times=2):
@@ -39,9 +35,6 @@ def flat(outputs):
 
 def lost(wanted, found):
     return np.sum((wanted - found) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2)
-
-
-# ------------------------------------------------------------------ written out
 
 
 def features(kind, x, P):
@@ -108,9 +101,6 @@ def test_layers_and_modules_compute_what_is_printed(mode):
                 np.testing.assert_allclose(found, wanted, atol=1e-8, err_msg=f"{maps} {options}")
         np.testing.assert_allclose(layer(np.stack([X[4], X[5]]))[1], outputs[5], atol=1e-11)
         assert pa.interop.from_torch(module) == layer
-
-
-# ------------------------------------------------------------------ the best there is
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -188,9 +178,6 @@ def test_outcomes_say_what_is_lost_beside_a_map_of_tokens():
             assert (row["fit"] < row["token_wise"]) == (name != "no_better")
 
 
-# ------------------------------------------------------------------ what does not matter
-
-
 @pytest.mark.parametrize("maps", KINDS)
 def test_units_of_tokens_and_values_change_nothing(maps):
     """Nor does the basis of queries and keys, for landmarks."""
@@ -229,9 +216,6 @@ def test_the_best_map_is_taken_and_nothing_judges_that_was_fitted_or_chose(mode)
         for size in (1e-4, 40.0)
     )
     assert small.ridges.max() < large.ridges.max()
-
-
-# ------------------------------------------------------------------ functions, modules, rivals
 
 
 def test_a_function_of_ones_own_is_a_map(tmp_path):

@@ -150,9 +150,6 @@ def numbers(sentences):
 def test_the_committed_run_is_whole_and_passes_the_gates_of_today(name):
     table, experiment = committed(name), find(name)
     assert (table["name"], table["profile"], table["passed"]) == (name, "full", True)
-    assert {"date", "python", "polyattn", "numpy", "torch"} <= set(table["surroundings"])
-    files = {path.name for path in (FOLDER / name).iterdir()}
-    assert files >= {"table.csv", "figure.png", "figure.svg"}
     rows = table["rows"]
     with (FOLDER / name / "table.csv").open(encoding="utf-8", newline="") as file:
         assert [list(row) for row in csv.DictReader(file)] == [list(row) for row in rows]

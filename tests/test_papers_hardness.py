@@ -1,7 +1,5 @@
 """Parity layers: the closed form, the bound on queries by enumeration, and parity with noise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, comb
@@ -53,21 +51,18 @@ def test_the_closed_form_is_the_layer_and_keeps_its_bound(hidden, marker, n_dims
     np.testing.assert_allclose(outputs[~both], -X[~both][:, :, marker], atol=1e-15)
 
 
-class Family:
+def family(n_dims, n_hidden, n_tokens, beta):
     """All members of a family of parity layers on all sequences; the last coordinate is marker.
 
     parts (M, N) : output at the first row, less what all members have in common
-    labels (M, N) : the signs of all outputs, as a number
+    labels (M, N) : the signs of all outputs, as a number; and where both markers occur, (N,)
     """
-
-    def __init__(self, n_dims, n_hidden, n_tokens, beta):
-        X, sets = all_inputs(n_tokens, n_dims), combinations(range(n_dims - 1), n_hidden)
-        outputs = np.array([parity_outputs(X, each, n_dims - 1, beta) for each in sets])
-        self.mixed = mixed(X, n_dims - 1)
-        _, group = np.unique(X[:, :, -1], axis=0, return_inverse=True)
-        means = np.bincount(group.ravel(), outputs[0, :, 0]) / np.bincount(group.ravel())
-        self.parts = outputs[:, :, 0] - means[group.ravel()]
-        self.labels = (outputs > 0) @ (1 << np.arange(n_tokens))
+    X, sets = all_inputs(n_tokens, n_dims), combinations(range(n_dims - 1), n_hidden)
+    outputs = np.array([parity_outputs(X, each, n_dims - 1, beta) for each in sets])
+    _, group = np.unique(X[:, :, -1], axis=0, return_inverse=True)
+    means = np.bincount(group.ravel(), outputs[0, :, 0]) / np.bincount(group.ravel())
+    labels = (outputs > 0) @ (1 << np.arange(n_tokens))
+    return outputs[:, :, 0] - means[group.ravel()], labels, mixed(X, n_dims - 1)
 
 
 @pytest.mark.parametrize("beta", [0.5, 2.0, 40.0])
@@ -75,13 +70,13 @@ class Family:
 def test_no_query_excludes_more_members_than_the_bound(size, beta):
     """Queries that exclude much: signs of sums of members; correlations are those enumerated."""
     n_dims, n_heads, n_tokens = size
-    family, rng = Family(*size, beta), np.random.default_rng(0)
-    n_members, n_inputs = family.parts.shape
+    (parts, labels, both), rng = family(*size, beta), np.random.default_rng(0)
+    n_members, n_inputs = parts.shape
 
     def limit(tolerance, queries):
         return bound(n_dims, n_heads, tolerance, n_tokens=n_tokens, beta=beta, queries=queries)
 
-    gram = family.parts @ family.parts.T / n_inputs
+    gram = parts @ parts.T / n_inputs
     found = limit(0.1, "correlational")
     assert found.n_members == n_members
     if n_members > 1:
@@ -93,13 +88,13 @@ def test_no_query_excludes_more_members_than_the_bound(size, beta):
     for count in [*range(1, n_members + 1), *[n_members] * 5]:
         chosen = rng.permutation(n_members)[:count]
         signs = rng.choice([-1.0, 1.0], size=count)
-        query = np.sign(signs @ (family.parts * family.mixed)[chosen])
-        told = {"correlational": np.abs(family.parts @ query) / n_inputs}
+        query = np.sign(signs @ (parts * both)[chosen])
+        told = {"correlational": np.abs(parts @ query) / n_inputs}
         of_labels = np.full((n_inputs, 2**n_tokens), -1.0)
-        of_labels[at, family.labels[chosen]] = 1.0
-        own = of_labels[at, family.labels] - of_labels.mean(axis=1)
+        of_labels[at, labels[chosen]] = 1.0
+        own = of_labels[at, labels] - of_labels.mean(axis=1)
         if beta > 3:
-            told["all_signs"] = np.abs(np.mean(own * family.mixed, axis=1))
+            told["all_signs"] = np.abs(np.mean(own * both, axis=1))
         for (queries, by_query), tolerance in product(told.items(), (0.02, 0.1, 0.3, 0.45)):
             most = limit(tolerance, queries).most_excluded
             assert np.count_nonzero(by_query > tolerance * (1 + 1e-12)) <= most
@@ -120,9 +115,6 @@ def test_the_bound_for_signs_is_its_formula(queries, n_signs):
         wanted = Fraction(success) * members - 1
         needed = ceil(wanted / min(most, members)) if most else None
         assert found.n_queries == needed
-
-
-# Learning parity with noise ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_tokens", [2, 3])
@@ -184,8 +176,6 @@ def test_hypotheses_that_err_or_know_nothing():
 
 
 BITS = np.eye(4, dtype=int)
-
-
 MISUSE = [
     *((lambda h=h: parity_layer(h, 2, 0, 3, 1.0), "odd") for h in ((0, 1), (), (0, 0, 1))),
     *((lambda h=h: parity_layer(h, 0, 0, 3, 1.0), "hidden") for h in ((0,), (3,))),

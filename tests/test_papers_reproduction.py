@@ -162,7 +162,6 @@ def test_the_verb_prints_gates_and_fails_where_one_fails(register, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_holds_in_its_small_profile(name, run):
-    pytest.importorskip("torch", reason="the baselines of the experiments need torch")
     jobs = 2 if name == "chen2024-lower" else 1  # in processes of their own
     options = ("--out", "made", "--jobs", jobs, "--json")
     (made,) = parsed(run("reproduce", name, *options))["reproductions"]

@@ -135,8 +135,6 @@ def meant(program, prompt, limit):
     return tokens[len(prompt) :]
 
 
-# ---------------------------------------------------------------- random programs and prompts
-
 WEIGHTS = (1.0, 1.0, -1.0, 2.0, 0.5, -0.5)
 LARGE = (1.0, -1.0, 0.5, 3.0, 0.1, 1 / 3, 2.0**30, 2.0**-30, 2.0**53, -1e17)
 SIZES = (1, -1, 2, -2)
@@ -219,7 +217,7 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
         limit = int(rng.integers(1, 4))
         tokens = meant(program, prompt, limit)
         n_written += any(tokens)
-        others = [(random_prompt(rng), 3 * small), (prompt, limit), (prompt, 0)]
+        others = [(random_prompt(rng), 3 * small), (prompt, limit)]
         if any(abs(times) >= 2**63 for token in tokens for times in token.values()):
             with pytest.raises(OutOfRange, match=r"2\^"):
                 compiled.decode(prompt, limit)
@@ -231,7 +229,7 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
         assert compiled.decode(prompt, limit).tokens == tokens
         batch = compiled.run_batch(others)
         assert batch == [compiled.run(*each) for each in others]
-        assert (batch[1].tokens, batch[2].tokens) == (tokens, [])
+        assert batch[1].tokens == tokens
         assert interpreted(program, prompt, limit) in (tokens, None)
         if small:
             expected = [float(each) for each in sums(program, prompt).values()]
@@ -262,16 +260,6 @@ def test_counts_end_at_64_bits():
             way(prompt, 64)
 
 
-def test_what_cancels_leaves_no_head():
-    once, flag = SCHEMA.sum(0) << SCHEMA.sum(0), SCHEMA.flag()
-    nothing = P.compile(P.Program(SCHEMA, [P.Lookup([once, -once], flag, flag)]))
-    assert nothing.n_heads == 0
-    assert nothing.decode([SCHEMA.token(flag=(), sum={0: 1})], 3).tokens == [{}]
-
-
-# ---------------------------------------------------------------- schemas
-
-
 @given(seeds)
 def test_tokens_and_rows_are_the_same_and_noise_is_rounded_away(seed):
     rng = np.random.default_rng(seed)
@@ -293,8 +281,6 @@ def test_blocks_names_values_and_sizes_of_attributes():
     assert sum((SCHEMA.atoms[block] for block in SCHEMA.blocks.values()), ()) == SCHEMA.atoms
     assert SCHEMA.coordinate_names[SCHEMA.blocks["key"]][-2:] == ("key(1, 1)", "key(START)")
     assert SCHEMA.next.values == tuple(product("LR", (0, 1, "HALT")))
-    shown = SCHEMA.show(SCHEMA.token(flag=(), key=(0, 1), sum={0: -1, 1: 2}))
-    assert shown == "flag key(0, 1) -sum(0) 2*sum(1)"
     # Lines of the same name keep their differences.
     schema = replace(SCHEMA, encoding=None, stop=(SCHEMA.next("L", "HALT"),))
     larger = schema.resize(state=5, time=9, cell=4)
@@ -318,33 +304,25 @@ def test_stop_rules_and_limits_end_runs():
     schema = replace(SCHEMA, stop_without=("pos", "key"))
     both = [*bare, P.IfThen(SCHEMA.state(a), when=SCHEMA.state(a))]
     compiled, prompt = P.compile(P.Program(schema, both)), [schema.token(pos=1, state=0)]
-    found = compiled.decode(prompt, 5)
+    (found,) = compiled.run_batch([(prompt, 5)])
     assert found.tokens == [schema.token(pos=2, state=0), schema.token(state=0)]
     assert found.stopped
-    assert compiled.run_batch([(prompt, 5)])[0] == found
+    assert compiled.decode(prompt, 5) == found
 
 
 def test_assumptions_are_checked_by_the_interpreter():
     state, cell, token, (q, p) = SCHEMA.state, SCHEMA.cell, SCHEMA.token, P.variables("q p")
     one, both = token(state=1), token(state=1, cell=0)
     conjunction = P.Conjunction(SCHEMA.dp(p), state(q), cell(p))
-    for instruction, prompt, found in (
-        (P.IfThen(cell(0), when=state(q), seen=2), [one, one], token(cell=0)),
+    for instruction, prompt, words in (
         (P.IfThen(cell(0), when=state(q), seen=1), [one, one], "assumes that 1 .* 2 do"),
         (P.IfThen(cell(0), when=state(q), seen=3), [one, one], "assumes that 3 .* 2 do"),
-        (conjunction, [token(cell=0), both], token(dp={0: 1})),
         (conjunction, [token(state=0, cell=0), both], "assumes .* 2 tokens do"),
         (conjunction, [both, token(cell=0)], "assumes .* 1 tokens do"),
     ):
-        program = P.Program(SCHEMA, [instruction])
-        if isinstance(found, dict):
-            assert program.interpret(prompt, 1).tokens == [found]
-            continue
-        with pytest.raises(InvalidInput, match=found):
-            program.interpret(prompt, 1)
+        with pytest.raises(InvalidInput, match=words):
+            P.Program(SCHEMA, [instruction]).interpret(prompt, 1)
 
-
-# ---------------------------------------------------------------- what is refused
 
 S3, L2 = P.symbols("state", 3), P.symbols("letter", 2)
 flag, pos = P.Attribute("flag"), P.Attribute("pos", (P.line("time", 4),))
@@ -368,7 +346,6 @@ def weighted(weight):
 REFUSED_PROGRAMS = [
     ((), ["no instructions"]),
     ((None, 3, P.Lookup), ["1: None", "2: 3", "3: .*Lookup"]),
-    # attributes, values, variables
     ((P.Lookup(stranger(r) << state(r), **AT),), ["'stranger'"]),
     ((P.Lookup(state(r) << P.Attribute("state", (L2,))(r), **AT),), ["another", "a letter"]),
     ((P.Lookup(found, match=key(q), query=key(q, x)),), [r"key\(q\) has 1 parts"]),
@@ -376,17 +353,14 @@ REFUSED_PROGRAMS = [
     ((P.Lookup(found, match=small(p), query=large(p)),), ["p is one of .*3.*5"]),
     ((P.Lookup(state(r + 1) << state(r), match=letter(x), query=letter(x)),), [r"r\+1 in"]),
     ((P.Lookup(key(q, x) << state(q), match=pos(t), query=pos(t)),), ["x in key"]),
-    # weights
     ((weighted(0.0), weighted(np.nan), weighted("2"), weighted(2**53 + 1)),
      ["got 0.0", "got nan", "got '2'", "9007199254740993"]),
-    # what one layer cannot join, or an instruction cannot take
     ((P.Lookup(found, match=(state(q), letter(x)), query=key(q, x)),), ["match"]),
     ((P.Copy(found, **AT),), ["no position"]),
     ((P.Register(found, flag=flag(), given=state(q)),), ["integer"]),
     ((P.Register(state(r) << total(r), flag=letter(x), given=state(q)),), ["flag"]),
     ((P.IfThen(state(q), when=total(q)),), [r"total\(q\)"]),
     ((P.Constant(state(q), when=key(q, x)),), [r"state\(q\)"]),
-    # all at once
     ((P.Lookup(found, **AT), P.IfThen(stranger(q), when=state(q)),
       P.Copy(found, match=key(q), query=key(q, x))), ["2: ", "3: copying", r"3: key\(q\)"]),
 ]  # fmt: skip

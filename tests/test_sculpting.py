@@ -1,7 +1,5 @@
 """The paper's road: six phases that end where descent is exact, and conditions that are named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

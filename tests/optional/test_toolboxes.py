@@ -3,8 +3,6 @@
 import doctest
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,29 +89,6 @@ def test_panels_of_sktime_give_what_our_estimators_give():
     assert np.array_equal(pa.from_long(frame).X.values, batch.values)
     model = pa.LinearAttentionClassifier(ridge=1.0)
     assert np.array_equal(model.fit(frame, y).predict(frame), model.fit(batch, y).predict(batch))
-
-
-def test_toolboxes_wait_until_they_are_asked_for():
-    code = "import polyattn as pa; pa.interop, pa.SequenceScaler; import sys; print(*sys.modules)"
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert {"aeon", "sktime"}.isdisjoint(run.stdout.split())
-
-
-def test_padding_of_tslearn():
-    utils = pytest.importorskip("tslearn.utils")
-    series = [np.arange(1.0, 4.0), np.arange(5.0, 7.0), np.arange(8.0, 12.0)]
-    batch = pa.SequenceBatch.from_padded(utils.to_time_series_dataset(series))
-    np.testing.assert_array_equal(batch.lengths, [3, 2, 4])
-    np.testing.assert_array_equal(batch.values[:, 0], np.concatenate(series))
-
-
-def test_frames_of_polars_and_duckdb():
-    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
-    frame = polars.DataFrame({"who": [2, 1, 2], "t": [1, 0, 0], "x": [3.0, 1.0, 2.0]})
-    for given in (frame, duckdb.from_arrow(frame.to_arrow())):
-        data = pa.from_long(given, sequence="who", order="t", tokens="x")
-        np.testing.assert_array_equal(data.X.values[:, 0], [1, 2, 3])
 
 
 def test_one_layer_has_the_features_and_the_optimum_of_an_nvar():
