@@ -59,9 +59,6 @@ def test_a_seed_is_a_seed_and_a_generator_goes_on(make):
     assert not same(make(None), make(None))
 
 
-# ---------------------------------------------------------------- linear layers
-
-
 @pytest.mark.parametrize("n_tokens", [4, (1, 5)])
 @pytest.mark.parametrize("case", oracle.FORMS)
 def test_planted_targets_are_those_of_the_layer_in_every_form(case, n_tokens):
@@ -118,9 +115,6 @@ def test_noise_and_sequences_have_the_sizes_that_were_asked_for():
             assert np.mean(traces) == pytest.approx(1.0, rel=0.1)
 
 
-# ---------------------------------------------------------------- associative memory
-
-
 def parts(X):
     """Keys, values, query, zeta and the number of the queried key."""
     d = X.shape[2] // 2
@@ -163,9 +157,6 @@ def test_the_mixture_of_keys():
     assert_mean(keys**2, 1 / 3)
 
 
-# ---------------------------------------------------------------- Lorenz's system
-
-
 def test_lorenz_follows_its_equations_on_the_attractor():
     X = D.lorenz(400, dt=0.01, random_state=1)
     assert np.abs(X[:, :2]).max() < 30
@@ -179,8 +170,6 @@ def test_lorenz_follows_its_equations_on_the_attractor():
     exact = solve_ivp(slope, (0, 0.2), X[0], t_eval=np.arange(21) / 100, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(X[:21], exact.y.T, rtol=1e-6)
 
-
-# ---------------------------------------------------------------- regression in context
 
 SQUARE = np.array([[2.0, 0.4, 0.0], [0.4, 1.0, -0.2], [0.0, -0.2, 0.3]])
 TASKS = {
@@ -232,9 +221,6 @@ def test_sizes_in_proportion():
     # Products like 0.29 * 100 are a little less than these integers.
     assert len(D.proportional_regression(10, 0.29, 1).X) == 29
     assert len(D.proportional_regression(7, 1 / 49, 1).X) == 1
-
-
-# ---------------------------------------------------------------- softmax
 
 
 @pytest.mark.parametrize("mode", oracle.MODES)
@@ -302,8 +288,6 @@ def test_families_are_what_they_say_and_can_be_told_apart():
         assert planted.layer == D.hard_softmax_layer(family, 3, 2, 4.0, random_state=7)
 
 
-# ---------------------------------------------------------------- traces
-
 PROGRAMS = {
     "memory": P.associative_memory(3, 3),
     "one_hot": P.universal_dfa(2, 2, 3, style="one_hot"),
@@ -350,8 +334,6 @@ def test_the_share_of_flips_and_the_size_of_noise_are_right():
     assert all((a.labels != b.labels).any(axis=1).all() for a, b in zip(noisy, twice, strict=True))
     assert D.with_wrong_labels([]) == []
 
-
-# ---------------------------------------------------------------- what is refused
 
 FULL, EYE = pa.Form(mode="full"), np.eye(2)
 

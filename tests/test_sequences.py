@@ -37,9 +37,6 @@ def in_objects(sequences):
     return made
 
 
-# What is taken ------------------------------------------------------------------------------
-
-
 @given(
     array=arrays.arrays(
         np.float64, arrays.array_shapes(min_dims=3, max_dims=3), elements=st.floats(-1e6, 1e6)
@@ -125,9 +122,6 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
             batch[other]
 
 
-# torch --------------------------------------------------------------------------------------
-
-
 def test_tensors_of_any_float_with_gradients_are_arrays():
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         tensor = torch.tensor(X, dtype=dtype, requires_grad=True)
@@ -158,9 +152,6 @@ def test_tensors_without_numbers_at_hand_are_refused():
                 pa.certify(held)
 
 
-# The layout of estimators -------------------------------------------------------------------
-
-
 def test_estimators_take_channels_first_in_all_methods():
     channels = np.ascontiguousarray(X.swapaxes(1, 2))
     for model, y in (
@@ -187,8 +178,6 @@ def test_estimators_take_channels_first_in_all_methods():
     wrong = clone(turned).fit(X[:, :2], Y).predict(X[:, :2])
     assert not np.allclose(wrong, clone(plain).fit(X[:, :2], Y).predict(X[:, :2]))
 
-
-# Missing values -----------------------------------------------------------------------------
 
 GAPS = X[:5].copy()
 GAPS[3, 5, 1] = np.nan
@@ -258,8 +247,6 @@ def test_whatever_computes_refuses_missing_numbers_and_says_where(name):
     with pytest.raises(InvalidInput, match=r"1 of 60|infinity"):
         Batch.from_array(spoilt, missing=True)
 
-
-# Names of coordinates -----------------------------------------------------------------------
 
 NAMES, TURNED = ("pressure", "flow", "speed"), ("flow", "pressure", "speed")
 OTHER_ORDER = "'flow', 'pressure', 'speed'.*'pressure', 'flow', 'speed'.*order"
@@ -337,9 +324,6 @@ def test_names_travel_with_batches_sources_and_streams(tmp_path):
     for call in (pa.audit, lambda found, Z, y: found.generalisation(0.9, Z, y)):
         with pytest.raises(InvalidInput, match=OTHER_ORDER):
             call(found, turned, y)
-
-
-# What is refused ----------------------------------------------------------------------------
 
 
 ONE, UNEVEN = np.ones((2, 3, 2)), [np.ones((1, 2)), np.ones((3, 2))]

@@ -107,9 +107,6 @@ def assert_nothing_left(client):
     pytest.fail("the scheduler still knows tasks")
 
 
-# The same bits ------------------------------------------------------------------------------
-
-
 def sources(folder, count):
     rng = np.random.default_rng(0)
     X, Y, w = (np.concatenate(each) for each in zip(*all_items(count), strict=True))
@@ -244,9 +241,6 @@ def test_a_checkpoint_goes_on_behind_an_error_with_workers_or_without(
     assert len(list(parts.iterdir())) < 120
 
 
-# Workers that die ---------------------------------------------------------------------------
-
-
 def kill_once(folder, i):
     """Kills the process that reads part 63, the first time that one does."""
     marker = Path(folder) / "killed"
@@ -261,9 +255,6 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
     assert many == pa.Moments(3, 2, "causal").update(delayed(80))
     assert (tmp_path / "killed").exists()
     assert_nothing_left(client)
-
-
-# What goes wrong ----------------------------------------------------------------------------
 
 
 def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client):
@@ -318,9 +309,6 @@ def test_what_workers_cannot_do_is_refused(client):
         assert pa.Moments(3, 2, "causal").update(source, client=other) == one.copy().update(source)
     with pytest.raises(InvalidInput, match="not connected"):
         one.update(source, client=other)
-
-
-# Slow: again and again ----------------------------------------------------------------------
 
 
 def wait_a_little(_):
