@@ -66,16 +66,13 @@ def test_planted_targets_are_those_of_the_layer_in_every_form(case, n_tokens):
     form = pa.Form(**fields)
     given = {"form": form, "n_context_dims": n_context_dims, "random_state": 5}
     task = D.planted(4, n_tokens, 3, 2, 2, noise=0.0, **given)
-    layer, X, context = task.layer, listed(task.X), task.context
+    layer = task.layer
     assert (layer.form, layer.n_dims, layer.n_outputs) == (form, 3, 2)
     assert layer.n_heads == 2 * oracle.n_scales(fields)
-    contexts = [None] * 4 if context is None else listed(context)
     if n_context_dims is not None and form.mode == "causal":
-        assert [len(z) for z in contexts] == [len(x) for x in X]
-    drawn = oracle.fields_of_layer(layer)
-    for x, z, y in zip(X, contexts, task.Y, strict=True):
-        expected = oracle.forward(drawn, x, fields, z)
-        np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
+        assert [len(z) for z in task.context] == [len(x) for x in task.X]
+    for y, expected in zip(task.Y, layer(task.X, task.context), strict=True):
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
     # The layer is drawn first: it does not change with the sequences, nor do they with the noise.
     noisy = D.planted(9, (2, 9), 3, 2, 2, noise=0.5, **given)
     assert noisy.layer == layer == D.random_layer(3, 2, 2, **given)
@@ -229,10 +226,9 @@ def test_planted_softmax_targets_are_those_of_the_layer(mode, tokens):
     options = {"logits": 2.0, "distribution": tokens, "mode": mode, "random_state": 7}
     for n_tokens in (3, (1, 4)):
         task = D.planted_softmax(6, n_tokens, 3, 2, 2, **options)
-        layer, X = task.layer, listed(task.X)
-        for x, y in zip(X, task.Y, strict=True):
-            expected = oracle.softmax_forward(layer.attn, layer.value, x, mode)
-            np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
+        layer = task.layer
+        for y, expected in zip(task.Y, layer(task.X), strict=True):
+            np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
     noisy = D.planted_softmax(400, (2, 3), 3, 2, 2, noise=0.3, **options)
     assert layer == noisy.layer == D.random_softmax_layer(3, 2, 2, 2.0, mode=mode, random_state=7)
     away = np.concatenate(listed(noisy.Y)) - np.concatenate(listed(layer(noisy.X)))

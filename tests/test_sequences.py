@@ -1,7 +1,5 @@
 """Sequences, targets, weights and names as arguments: all ways to give the same, and refusals."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import numpy as np
@@ -350,10 +348,7 @@ REFUSED = {
     "channels": (lambda: REGRESSOR(layout="channels_first").fit(ONE[0], [0]), "n_channels, n_time"),
     "NaN in Y": (lambda: pa.fit(UNEVEN, GAP, "full"), "1 of 4.*sequence 1, token 1, output 0"),
     "ragged Y": (lambda: pa.fit(UNEVEN, [1.0, 2.0], "causal"), r"Y\[0\]"),
-    "no context": (
-        lambda: pa.fit(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]),
-        "sequence 1 of context",
-    ),
+    "no context": (lambda: pa.fit(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]), "1 of context"),
 }
 
 

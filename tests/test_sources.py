@@ -1,7 +1,5 @@
 """Data in chunks: whatever they lie in, answers are those of the same sequences in memory."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools
@@ -97,10 +95,7 @@ def test_arrays_of_one_length_are_cut_by_sequences(tmp_path):
         assert (len(source.chunks) == 1) == (order == "F")
         np.testing.assert_array_equal(np.stack(list(LAYER(source))), LAYER(X))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    lazy = [
-        dask.array.from_array(each, chunks=size)
-        for each, size in ((X, (7, 2, 2)), (Y, (9, 1)), (w, 8))
-    ]
+    lazy = map(dask.array.from_array, (X, Y, w), ((7, 2, 2), (9, 1), 8))
     for source in (pa.scan(mapped, Y, w, chunk_bytes=300), pa.scan(*lazy)):
         assert len(source.chunks) > 3
         assert_holds(source, X, Y, w, "last")
@@ -136,7 +131,7 @@ def assert_same_outputs(found, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
 
 
-def test_fits_of_chunks_are_those_of_arrays():
+def test_fits_audits_and_bounds_of_chunks_are_those_of_arrays():
     X, Y, w = data("causal")
     source = pa.scan(X, Y, w, chunk_bytes=800)
     # A search for heads ends where its risk is flat.
@@ -146,6 +141,15 @@ def test_fits_of_chunks_are_those_of_arrays():
         np.testing.assert_allclose(found.coef, wanted.coef, rtol=rtol, atol=rtol / 100)
         assert found.risk == pytest.approx(wanted.risk, rel=1e-10)
         assert found.outcome.name == wanted.outcome.name
+    result = pa.fit(X, Y, "causal", ridge=1.0)
+    for domain in ("real", pa.domains.Real(lengths=(1, 8))):
+        wanted = pa.audit(result, X, Y, sample_weight=w, domain=domain)
+        found = pa.audit(result, source, domain=domain)
+        for name in ("risk", "optimal_risk", "gap", "distance"):
+            assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
+        assert found.certificate.verdict == wanted.certificate.verdict
+    model = pa.LinearAttentionRegressor("causal").partial_fit(source)
+    assert_same_outputs(*(model.predict(each, return_bound=True)[1] for each in (source, X)))
 
 
 def test_chunks_lose_no_digits_where_features_nearly_depend():
@@ -199,19 +203,6 @@ def test_certificates_of_chunks_are_those_of_arrays():
             assert getattr(found, name) == getattr(wanted, name), name
         assert pa.verify(found, each)
         assert pa.verify(wanted, source)
-
-
-def test_audits_and_bounds_of_chunks_are_those_of_arrays():
-    X, Y, w = data("causal")
-    source, result = pa.scan(X, Y, w, chunk_bytes=800), pa.fit(X, Y, "causal", ridge=1.0)
-    for domain in ("real", pa.domains.Real(lengths=(1, 8))):
-        wanted = pa.audit(result, X, Y, sample_weight=w, domain=domain)
-        found = pa.audit(result, source, domain=domain)
-        for name in ("risk", "optimal_risk", "gap", "distance"):
-            assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
-        assert found.certificate.verdict == wanted.certificate.verdict
-    model = pa.LinearAttentionRegressor("causal").partial_fit(source)
-    assert_same_outputs(*(model.predict(each, return_bound=True)[1] for each in (source, X)))
 
 
 def test_what_a_source_holds_is_not_given_beside_it():

@@ -1,7 +1,5 @@
 """Tables: however the rows are held, divided and ordered, they are the sequences pandas finds."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

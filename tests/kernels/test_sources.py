@@ -1,7 +1,5 @@
 """What public calls do not reach of reading in parts: files that change meanwhile, and names."""
 
-from __future__ import annotations
-
 import itertools
 import os
 
