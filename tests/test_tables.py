@@ -4,7 +4,6 @@ import itertools
 import subprocess
 import sys
 from decimal import Decimal
-from functools import partial
 
 import dask
 import dask.dataframe as dd
@@ -263,15 +262,6 @@ NAME_TYPES = {
 ONE = pa.LinearAttention([[1.0]], [[1.0]], "causal")
 
 
-def roads(table, folder):
-    """A table by the ways in that know every type; whether they sort sequences by name."""
-    for suffix, write_table in WRITERS.items():
-        path = write_table(folder / f"x{suffix}", table, 3)
-        yield False, partial(pa.scan, path, chunk_bytes=100)
-    for frame in (table, pl.from_arrow(table)):
-        yield True, lambda frame=frame, **columns: pa.from_long(frame, **columns).X
-
-
 @given(
     frame=frames(), kind=st.sampled_from(list(NAME_TYPES)), order=st.sampled_from(ORDER_TYPES)
 )  # fmt: skip
@@ -284,9 +274,12 @@ def test_names_and_orders_of_every_type_are_told_apart(frame, kind, order, tmp_p
     table = table.set_column(0, "who", names).drop_columns("when")
     table = table.append_column("when", places.cast(order))
     folder = tmp_path_factory.mktemp("typed")
-    for is_sorted, take in roads(table, folder):
-        wanted = LAYER(groups(frame, "last", sort=is_sorted)[0])
-        for one, other in zip(LAYER(take(**PLACES)), wanted, strict=True):
+    paths = [write(folder / f"x{suffix}", table, 3) for suffix, write in WRITERS.items()]
+    sources = [pa.scan(path, **PLACES, chunk_bytes=100) for path in paths]
+    sources += [pa.from_long(each, **PLACES).X for each in (table, pl.from_arrow(table))]
+    for number, source in enumerate(sources):
+        wanted = LAYER(groups(frame, "last", sort=number >= len(paths))[0])
+        for one, other in zip(LAYER(source), wanted, strict=True):
             np.testing.assert_array_equal(one, other)
     # A name that comes again later is that of two sequences.
     again = write_parquet(folder / "again.parquet", arrow.concat_tables([table, table]), 3)
@@ -523,17 +516,11 @@ BAD_COLUMNS = {
     "text as an order": ({"when": [*"abcdefghijklm"]}, "order|'when'"),
     "decimals": ({"a": [Decimal("0.1")] * 13}, "'a'"),
 }
-THIRTEEN = pd.DataFrame(
-    {"who": np.repeat([10, 11, 12], (5, 1, 7)), "when": np.arange(13), "a": 1.0, "b": 2, "y": 3.0}
-).assign(w=1.0)
+THIRTEEN = {"who": np.repeat([10, 11, 12], (5, 1, 7)), "when": range(13), "b": [2] * 13}
 
 
 def rows_with(**columns):
-    table = arrow.Table.from_pandas(THIRTEEN, preserve_index=False)
-    for name, values in columns.items():
-        array = values if isinstance(values, arrow.Array) else arrow.array(values)
-        table = table.set_column(table.column_names.index(name), name, array)
-    return table
+    return arrow.table(THIRTEEN | dict.fromkeys("ayw", [1.0] * 13) | columns)
 
 
 def fit_in_memory(frame):

@@ -228,9 +228,7 @@ def test_a_checkpoint_goes_on_behind_an_error_with_workers_or_without(
     assert "part 90 is gone" in done.stderr
     assert_nothing_left(client)
     found = pa.Moments(3, 2, "causal").update(
-        delayed(140, partial(seen, str(parts))),
-        checkpoint=path,
-        client=client if then else None,
+        delayed(140, partial(seen, str(parts))), checkpoint=path, client=client if then else None
     )
     assert found == pa.Moments(3, 2, "causal").update(delayed(140))
     assert len(list(parts.iterdir())) < 120
