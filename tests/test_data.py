@@ -15,24 +15,19 @@ FAMILIES = ("close", "same_value", "rank_one_value", "scales", "identity", "rank
 ALLOWED = 5.0
 
 
-def listed(X):
-    """Sequences one by one, of an array or of a batch."""
-    return [np.asarray(x) for x in X]
-
-
 def assert_mean(samples, expected):
     error = samples.std(axis=0) / np.sqrt(len(samples))
     np.testing.assert_array_less(np.abs(samples.mean(axis=0) - expected), ALLOWED * error + 1e-12)
 
 
 def arrays(task):
-    return [np.concatenate(listed(task.X)), np.concatenate(listed(task.Y)), task.layer.attn]
+    return [np.concatenate(list(task.X)), np.concatenate(list(task.Y)), task.layer.attn]
 
 
 GENERATORS = {
     "layer": lambda seed: [(layer := D.random_layer(3, 2, 2, random_state=seed)).attn, layer.value],
     "sequences": lambda seed: [D.random_sequences(5, 4, 3, random_state=seed)],
-    "ragged": lambda seed: listed(D.random_sequences(5, (2, 6), 3, random_state=seed)),
+    "ragged": lambda seed: list(D.random_sequences(5, (2, 6), 3, random_state=seed)),
     "planted": lambda seed: arrays(D.planted(5, 4, 3, noise=0.1, random_state=seed)),
     "memory": lambda seed: arrays(D.associative_memory(5, 3, noise=0.1, random_state=seed)),
     "lorenz": lambda seed: [D.lorenz(5, random_state=seed)],
@@ -103,9 +98,9 @@ def test_noise_and_sequences_have_the_sizes_that_were_asked_for():
     assert np.std(away) == pytest.approx(0.3, rel=0.05)
     assert np.std(D.random_sequences(200, 25, 4)) == pytest.approx(1 / 5, rel=0.02)
     assert np.std(D.random_sequences(200, 25, 4, scale=3.0)) == pytest.approx(3.0, rel=0.02)
-    ragged = listed(D.random_sequences(300, (1, 4), 50))
+    ragged = list(D.random_sequences(300, (1, 4), 50))
     context = D.planted(300, (1, 4), 3, mode="full", n_context_dims=50).context
-    for sequences in (ragged, listed(context)):
+    for sequences in (ragged, list(context)):
         assert {len(x) for x in sequences} == {1, 2, 3, 4}
         for length in (1, 4):  # the expected token Gram is the identity whatever the length
             traces = [np.sum(x**2) / 50 for x in sequences if len(x) == length]
@@ -231,9 +226,9 @@ def test_planted_softmax_targets_are_those_of_the_layer(mode, tokens):
             np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
     noisy = D.planted_softmax(400, (2, 3), 3, 2, 2, noise=0.3, **options)
     assert layer == noisy.layer == D.random_softmax_layer(3, 2, 2, 2.0, mode=mode, random_state=7)
-    away = np.concatenate(listed(noisy.Y)) - np.concatenate(listed(layer(noisy.X)))
+    away = np.concatenate(list(noisy.Y)) - np.concatenate(list(layer(noisy.X)))
     assert np.std(away) == pytest.approx(0.3, rel=0.1)
-    values = np.concatenate(listed(noisy.X))
+    values = np.concatenate(list(noisy.X))
     assert np.std(values) == pytest.approx(1, rel=0.1)
     assert (set(np.unique(values)) == {-1.0, 1.0}) is (tokens == "boolean")
 
@@ -333,7 +328,6 @@ def test_the_share_of_flips_and_the_size_of_noise_are_right():
 
 FULL, EYE = pa.Form(mode="full"), np.eye(2)
 
-# (a word of the message, a call)
 REFUSED = [
     ("n_heads", lambda: D.random_layer(2, n_heads=0)),
     ("random_state", lambda: D.random_layer(2, random_state=-1)),

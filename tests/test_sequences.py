@@ -62,14 +62,10 @@ def test_all_ways_to_give_sequences_are_the_same(array, cuts, more):
     same(Batch.from_array(array.swapaxes(1, 2), layout="channels_first"), array)
 
 
-def unaligned(array):
-    """The same numbers, beginning where no processor likes to read them."""
-    return np.frombuffer(b"-" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
-
-
+UNALIGNED = np.frombuffer(b"-" + X.tobytes(), X.dtype, offset=1).reshape(X.shape)
 STORED = (
     X.astype(np.float32), X.astype(np.float16), np.abs(np.round(10 * X)).astype(np.uint8), X > 0,
-    X.astype(">f8"), np.asfortranarray(X), unaligned(X), np.repeat(X, 2, axis=1)[:, ::2],
+    X.astype(">f8"), np.asfortranarray(X), UNALIGNED, np.repeat(X, 2, axis=1)[:, ::2],
     X[::-1, ::-1, ::-1], np.broadcast_to(X[:1], X.shape),
 )  # fmt: skip
 

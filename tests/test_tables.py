@@ -502,7 +502,6 @@ def test_frames_that_cannot_be_used_are_refused():
             call()
 
 
-# (columns that are changed, a word of the message)
 BAD_COLUMNS = {
     "a gap": ({"a": [1.0] * 7 + [None] * 6}, "12'?, (row|token) 1.*'a'"),
     "NaN": ({"b": [1.0] * 7 + [np.nan] * 6}, "12'?, (row|token) 1.*'b'"),
@@ -556,7 +555,6 @@ def refused(paths, word):
         fit_source(paths)
 
 
-# (columns, names that are given, a word of the message)
 BAD_LISTS = (
     ({"a": [[1.0, 2.0]], "b": [[1.0]]}, {"tokens": ["a", "b"]}, "unequal"),
     ({"a": [[]]}, {"tokens": "a"}, "no tokens"),
@@ -575,7 +573,6 @@ def test_lists_that_cannot_be_used_are_refused(tmp_path):
             (pa.fit if "targets" in names else pa.certify)(pa.scan(path, **names))
 
 
-# (a file, a word of the message)
 BAD_TEXTS = (
     ("who,A\n1,2\n", "'a'"),
     ("who,a\n1,2\n3\n", "x.csv.*got 1"),

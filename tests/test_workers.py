@@ -304,17 +304,13 @@ def test_what_workers_cannot_do_is_refused(client):
         one.update(source, client=other)
 
 
-def wait_a_little(_):
-    time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_worker_killed_in_each_of_several_runs_changes_nothing():
     """At random moments, of sums and of the passes of an iteration, of parts and of arrays."""
     rng = np.random.default_rng(2)
     X = rng.standard_normal((60_000, 4, 3))
     arrays = pa.scan(X, X[:, -1] * X[:, :1, 0], chunk_bytes=X.nbytes // 20)
-    parts = delayed(200, wait_a_little)
+    parts = delayed(200, lambda _: time.sleep(0.02))
     runs = (
         lambda **client: pa.Moments(3, 2, "causal").update(parts, **client),
         lambda **client: pa.fit(arrays, solver="iterative", ridge=1.0, **client).coef.tolist(),
@@ -329,15 +325,11 @@ def test_a_worker_killed_in_each_of_several_runs_changes_nothing():
             timer.join()
 
 
-def kill_whoever(i):
-    if i == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.slow
 def test_a_part_that_kills_its_workers_is_given_up(client):
+    source = delayed(4, lambda i: i == 2 and os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(ClusterFailed, match="died"):
-        pa.Moments(3, 2, "causal").update(delayed(4, kill_whoever), client=client)
+        pa.Moments(3, 2, "causal").update(source, client=client)
 
 
 def started(port, folder):
