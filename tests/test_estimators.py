@@ -40,9 +40,6 @@ def noisy(mode="last", n_sequences=60, n_outputs=2, seed=0):
     return X, Y + 0.1 * rng.standard_normal(Y.shape)
 
 
-# Regression ---------------------------------------------------------------------------------
-
-
 @given(
     fields=oracle.forms(), seed=st.integers(0, 99), n_outputs=st.integers(1, 2),
     weighted=st.booleans(), ridge=st.sampled_from([0.03, 2.0]), cut=st.integers(1, 11),
@@ -160,9 +157,6 @@ def test_sources_are_the_arrays_they_hold(labels, tmp_path):
         assert fitted.score(source) == pytest.approx(expected.score(X, y))
 
 
-# Certificates and bounds --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_certifies_the_sequences_that_count(solver):
     X, Y = noisy()
@@ -220,8 +214,6 @@ def test_the_bound_covers_every_layer_that_fits_as_well(mode):
     repeated = REGRESSOR(mode, ridge=5.0).fit(np.repeat(X, times, 0), np.repeat(Y, times, 0))
     np.testing.assert_allclose(weighted, repeated.predict(X, return_bound=True)[1], rtol=1e-6)
 
-
-# Classes ------------------------------------------------------------------------------------
 
 X3, SCORES = noisy(n_sequences=120, n_outputs=3, seed=3)
 CODES = np.argmax(SCORES + np.random.default_rng(4).gumbel(size=SCORES.shape), axis=1)
@@ -379,8 +371,6 @@ def test_labels_no_better_than_one_class_are_not_called_good(loss):
     assert good.outcome_.ok
     assert good.training_accuracy_ > good.majority_share_
 
-
-# Misuse -------------------------------------------------------------------------------------
 
 Z3 = X3[..., :2]
 KNOWN = {

@@ -21,8 +21,6 @@ import polyattn as pa
 from oracle import contexts_for, forms, predicted, sequences, split_context
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
 
-# Whatever they lie in -----------------------------------------------------------------------
-
 
 def in_items(X, Y, w, size=4):
     """Triples of a few sequences each."""
@@ -113,9 +111,6 @@ def test_outputs_depend_on_the_mode(tmp_path):
     assert pa.fit(every, mode="full", ridge=1.0).statistics.n_rows == 90
     with pytest.raises(InvalidInput, match=r"4|5"):
         pa.fit(every, mode="last")
-
-
-# Every call ---------------------------------------------------------------------------------
 
 
 def data(mode, count=60):
@@ -227,9 +222,6 @@ def test_what_a_source_holds_is_not_given_beside_it():
             call()
 
 
-# Nothing twice, nothing left out ------------------------------------------------------------
-
-
 def write_shards(folder, count=3, **changed):
     rng = np.random.default_rng(0)
     for number in range(count):
@@ -317,9 +309,6 @@ def test_damaged_changed_and_removed_files_are_refused(chunk_bytes, tmp_path):
     os.truncate(tmp_path / "x.npy", 300)
     with pytest.raises(FileFormatError, match=r"x\.npy"):
         pa.scan(tmp_path / "x.npy")
-
-
-# Iterables and iterators --------------------------------------------------------------------
 
 
 def test_iterables_that_change_are_refused():

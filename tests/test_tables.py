@@ -53,9 +53,6 @@ def groups(frame, mode, sort=False, order="when"):
     )
 
 
-# Files of tables ----------------------------------------------------------------------------
-
-
 def write_parquet(path, table, n_rows=1000):
     pq.write_table(table, path, row_group_size=n_rows)
     return path
@@ -154,8 +151,6 @@ def test_lists_are_one_sequence_per_row(tmp_path):
         assert_holds(per_token, X, [[2.0], [3.0]], w, "last")
 
 
-# Frames in memory ---------------------------------------------------------------------------
-
 KINDS = {
     "pandas": lambda frame: frame,
     "pandas with nullable types": lambda frame: frame.convert_dtypes(),
@@ -239,8 +234,6 @@ def test_a_slip_in_one_row_does_not_make_targets_of_tokens():
         else:
             assert pa.from_long(frame, **PLACES, targets="y").target_per == "token"
 
-
-# Types of columns ---------------------------------------------------------------------------
 
 #: Types that numbers below a thousand can be cast to, which keep their order.
 ORDER_TYPES = (
@@ -472,9 +465,6 @@ def test_tables_in_memory_say_what_to_do_where_sequences_are_wanted(tmp_path):
     ):
         with pytest.raises(PolyattnError, match=r"pa.from_long"):
             call()
-
-
-# What is refused ----------------------------------------------------------------------------
 
 
 def long(frame=SMALL, **columns):
