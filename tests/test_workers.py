@@ -30,14 +30,12 @@ KINDS = (pa.Moments, pa.TriangularFactor)
 @contextlib.contextmanager
 def cluster(n_workers, **options):
     """A client of so many processes of one thread each."""
-    quiet = {
-        # A worker that was killed is not called for half a minute, as Dask would by default.
-        "distributed.logging.distributed": "critical", "distributed.comm.timeouts.connect": "5s",
-    }  # fmt: skip
+    # A worker that was killed is not called for half a minute, as Dask would by default.
+    impatient = {"distributed.comm.timeouts.connect": "5s"}
     for name in ("distributed.scheduler", "distributed.nanny", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with (
-        dask.config.set(quiet),
+        dask.config.set(impatient),
         distributed.LocalCluster(
             n_workers=n_workers, dashboard_address=":0", silence_logs=logging.CRITICAL,
             **{"threads_per_worker": 1, "memory_limit": "1GiB"} | options,
