@@ -15,24 +15,19 @@ FAMILIES = ("close", "same_value", "rank_one_value", "scales", "identity", "rank
 ALLOWED = 5.0
 
 
-def listed(X):
-    """Sequences one by one, of an array or of a batch."""
-    return [np.asarray(x) for x in X]
-
-
 def assert_mean(samples, expected):
     error = samples.std(axis=0) / np.sqrt(len(samples))
     np.testing.assert_array_less(np.abs(samples.mean(axis=0) - expected), ALLOWED * error + 1e-12)
 
 
 def arrays(task):
-    return [np.concatenate(listed(task.X)), np.concatenate(listed(task.Y)), task.layer.attn]
+    return [np.concatenate(list(task.X)), np.concatenate(list(task.Y)), task.layer.attn]
 
 
 GENERATORS = {
     "layer": lambda seed: [(layer := D.random_layer(3, 2, 2, random_state=seed)).attn, layer.value],
     "sequences": lambda seed: [D.random_sequences(5, 4, 3, random_state=seed)],
-    "ragged": lambda seed: listed(D.random_sequences(5, (2, 6), 3, random_state=seed)),
+    "ragged": lambda seed: list(D.random_sequences(5, (2, 6), 3, random_state=seed)),
     "planted": lambda seed: arrays(D.planted(5, 4, 3, noise=0.1, random_state=seed)),
     "memory": lambda seed: arrays(D.associative_memory(5, 3, noise=0.1, random_state=seed)),
     "lorenz": lambda seed: [D.lorenz(5, random_state=seed)],
@@ -59,9 +54,6 @@ def test_a_seed_is_a_seed_and_a_generator_goes_on(make):
     assert not same(make(None), make(None))
 
 
-# ---------------------------------------------------------------- linear layers
-
-
 @pytest.mark.parametrize("n_tokens", [4, (1, 5)])
 @pytest.mark.parametrize("case", oracle.FORMS)
 def test_planted_targets_are_those_of_the_layer_in_every_form(case, n_tokens):
@@ -69,16 +61,13 @@ def test_planted_targets_are_those_of_the_layer_in_every_form(case, n_tokens):
     form = pa.Form(**fields)
     given = {"form": form, "n_context_dims": n_context_dims, "random_state": 5}
     task = D.planted(4, n_tokens, 3, 2, 2, noise=0.0, **given)
-    layer, X, context = task.layer, listed(task.X), task.context
+    layer = task.layer
     assert (layer.form, layer.n_dims, layer.n_outputs) == (form, 3, 2)
     assert layer.n_heads == 2 * oracle.n_scales(fields)
-    contexts = [None] * 4 if context is None else listed(context)
     if n_context_dims is not None and form.mode == "causal":
-        assert [len(z) for z in contexts] == [len(x) for x in X]
-    drawn = oracle.fields_of_layer(layer)
-    for x, z, y in zip(X, contexts, task.Y, strict=True):
-        expected = oracle.forward(drawn, x, fields, z)
-        np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
+        assert [len(z) for z in task.context] == [len(x) for x in task.X]
+    for y, expected in zip(task.Y, layer(task.X, task.context), strict=True):
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
     # The layer is drawn first: it does not change with the sequences, nor do they with the noise.
     noisy = D.planted(9, (2, 9), 3, 2, 2, noise=0.5, **given)
     assert noisy.layer == layer == D.random_layer(3, 2, 2, **given)
@@ -109,16 +98,13 @@ def test_noise_and_sequences_have_the_sizes_that_were_asked_for():
     assert np.std(away) == pytest.approx(0.3, rel=0.05)
     assert np.std(D.random_sequences(200, 25, 4)) == pytest.approx(1 / 5, rel=0.02)
     assert np.std(D.random_sequences(200, 25, 4, scale=3.0)) == pytest.approx(3.0, rel=0.02)
-    ragged = listed(D.random_sequences(300, (1, 4), 50))
+    ragged = list(D.random_sequences(300, (1, 4), 50))
     context = D.planted(300, (1, 4), 3, mode="full", n_context_dims=50).context
-    for sequences in (ragged, listed(context)):
+    for sequences in (ragged, list(context)):
         assert {len(x) for x in sequences} == {1, 2, 3, 4}
         for length in (1, 4):  # the expected token Gram is the identity whatever the length
             traces = [np.sum(x**2) / 50 for x in sequences if len(x) == length]
             assert np.mean(traces) == pytest.approx(1.0, rel=0.1)
-
-
-# ---------------------------------------------------------------- associative memory
 
 
 def parts(X):
@@ -163,9 +149,6 @@ def test_the_mixture_of_keys():
     assert_mean(keys**2, 1 / 3)
 
 
-# ---------------------------------------------------------------- Lorenz's system
-
-
 def test_lorenz_follows_its_equations_on_the_attractor():
     X = D.lorenz(400, dt=0.01, random_state=1)
     assert np.abs(X[:, :2]).max() < 30
@@ -179,8 +162,6 @@ def test_lorenz_follows_its_equations_on_the_attractor():
     exact = solve_ivp(slope, (0, 0.2), X[0], t_eval=np.arange(21) / 100, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(X[:21], exact.y.T, rtol=1e-6)
 
-
-# ---------------------------------------------------------------- regression in context
 
 SQUARE = np.array([[2.0, 0.4, 0.0], [0.4, 1.0, -0.2], [0.0, -0.2, 0.3]])
 TASKS = {
@@ -234,24 +215,20 @@ def test_sizes_in_proportion():
     assert len(D.proportional_regression(7, 1 / 49, 1).X) == 1
 
 
-# ---------------------------------------------------------------- softmax
-
-
 @pytest.mark.parametrize("mode", oracle.MODES)
 @pytest.mark.parametrize("tokens", ["boolean", "gaussian"])
 def test_planted_softmax_targets_are_those_of_the_layer(mode, tokens):
     options = {"logits": 2.0, "distribution": tokens, "mode": mode, "random_state": 7}
     for n_tokens in (3, (1, 4)):
         task = D.planted_softmax(6, n_tokens, 3, 2, 2, **options)
-        layer, X = task.layer, listed(task.X)
-        for x, y in zip(X, task.Y, strict=True):
-            expected = oracle.softmax_forward(layer.attn, layer.value, x, mode)
-            np.testing.assert_allclose(np.atleast_2d(y), expected, rtol=0, atol=1e-13)
+        layer = task.layer
+        for y, expected in zip(task.Y, layer(task.X), strict=True):
+            np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
     noisy = D.planted_softmax(400, (2, 3), 3, 2, 2, noise=0.3, **options)
     assert layer == noisy.layer == D.random_softmax_layer(3, 2, 2, 2.0, mode=mode, random_state=7)
-    away = np.concatenate(listed(noisy.Y)) - np.concatenate(listed(layer(noisy.X)))
+    away = np.concatenate(list(noisy.Y)) - np.concatenate(list(layer(noisy.X)))
     assert np.std(away) == pytest.approx(0.3, rel=0.1)
-    values = np.concatenate(listed(noisy.X))
+    values = np.concatenate(list(noisy.X))
     assert np.std(values) == pytest.approx(1, rel=0.1)
     assert (set(np.unique(values)) == {-1.0, 1.0}) is (tokens == "boolean")
 
@@ -302,8 +279,6 @@ def test_families_are_what_they_say_and_can_be_told_apart():
         assert planted.layer == D.hard_softmax_layer(family, 3, 2, 4.0, random_state=7)
 
 
-# ---------------------------------------------------------------- traces
-
 PROGRAMS = {
     "memory": P.associative_memory(3, 3),
     "one_hot": P.universal_dfa(2, 2, 3, style="one_hot"),
@@ -351,11 +326,8 @@ def test_the_share_of_flips_and_the_size_of_noise_are_right():
     assert D.with_wrong_labels([]) == []
 
 
-# ---------------------------------------------------------------- what is refused
-
 FULL, EYE = pa.Form(mode="full"), np.eye(2)
 
-# (a word of the message, a call)
 REFUSED = [
     ("n_heads", lambda: D.random_layer(2, n_heads=0)),
     ("random_state", lambda: D.random_layer(2, random_state=-1)),

@@ -64,9 +64,6 @@ def turning():
     return pa.fit(X[:, :-1], X[:, 1:], form=TURNING)
 
 
-# ------------------------------------------------------------------ the tokens
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_is_continued_as_by_calling_the_layer_again(name):
     """Tokens, and growth by finite differences for the sequence that goes on longest."""
@@ -123,9 +120,6 @@ def test_coordinates_that_are_known_ahead_are_taken_from_the_future():
     swapped = pa.fit(Z[None, :-1, ::-1], Z[None, 1:, 1:], form=TURNING)
     again = pa.forecast(swapped, Z[:150, ::-1], 30, future=drive[None, 150:180, None])
     np.testing.assert_allclose(again.values, ahead.values, atol=1e-9)
-
-
-# ------------------------------------------------------------------ how errors grow
 
 
 @pytest.mark.parametrize("factor", [1.1, 1e60])
@@ -202,9 +196,6 @@ def test_one_step_errors_are_those_of_the_layer_on_what_is_given():
     np.testing.assert_allclose(of_fit.one_step_error, expected, rtol=0.2)
 
 
-# ------------------------------------------------------------------ errors that grow along the way
-
-
 def test_errors_that_grow_along_the_series_are_extrapolated_and_doubted():
     """Growth by a hundredth a step, with errors of a twentieth of it."""
     noise = np.random.default_rng(0).standard_normal((500, 1))
@@ -244,9 +235,6 @@ def test_the_trend_is_seen_in_the_coordinate_that_has_it_and_hardly_ever_else():
     assert said <= 1
 
 
-# ------------------------------------------------------------------ where it ends
-
-
 def test_a_run_that_leaves_the_data_stops_there_and_others_go_on():
     layer = pa.LinearAttention([[1.0]], [[1.0]], form=pa.Form(mode="causal", window=1))  # x^3
     X = [np.array([[0.5]]), np.array([[1.5]]), np.array([[1.0], [1.0]])]
@@ -275,9 +263,6 @@ def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
         X = np.random.default_rng(0).standard_normal((1, n_tokens, 2))
         fitted = pa.fit(X[:, :-1], X[:, 1:], form=form, ridge=1e-9)
         assert ("coefficients" in pa.forecast(fitted, X, 2, limit=1e6).doubt) == doubtful
-
-
-# ------------------------------------------------------------------ sequences alone
 
 
 def test_series_alone_are_fitted_and_continued():
@@ -322,9 +307,6 @@ def test_a_column_of_numbers_is_a_series_of_one_coordinate():
         np.testing.assert_array_equal(pa.forecast(given, 5, form=form).values, wanted.values)
     with pytest.raises(InvalidInput, match="token 1"):
         pa.forecast(pandas.Series([1.0, np.nan, 2.0, 3.0]), 2)
-
-
-# ------------------------------------------------------------------ misuse
 
 
 def test_misuse_is_named(turning):

@@ -30,9 +30,6 @@ def close(found, expected, tolerance=1e-12):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
-# Scaling ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("mean", "std"), [(True, True), (True, False), (False, True)])
@@ -81,21 +78,17 @@ def test_parts_add_up_to_the_whole_at_any_size(cuts, exponent, offset, weighted,
     assert np.array_equal(moved.transform(np.ldexp(data, exponent)), whole.transform(data))
 
 
-def test_positions_constants_and_extremes():
-    trend = np.arange(5.0)[None, :, None] + np.zeros((7, 1, 1))
-    assert np.all(np.diff(SCALER().fit_transform(trend)[:, :, 0], axis=1) > 0.5)
+def test_coordinates_that_hardly_vary():
     data = X.copy()
-    data[..., 1], data[..., 2] = 0.1, 1e200
+    data[..., 1] = 0.1
     scaler = SCALER().fit(data)
-    assert scaler.scale_[1:].tolist() == [1.0, 1.0]
-    assert not scaler.transform(data)[..., 1:].any()
+    assert scaler.scale_[1] == 1.0
+    assert not scaler.transform(data)[..., 1].any()
     # What differs in the last digit is no deviation; more digits are one.
     data[::2, :, 1] = 0.1 + 0.2 - 0.2
     assert SCALER().fit(data).scale_[1] == 1.0
     data[::2, :, 1] = 0.1 * (1 + 1e-12)
     assert SCALER().fit(data).scale_[1] < 1e-12
-    large = np.array([[[1.7e308], [-1.7e308], [1.7e308], [-1.7e308]]])
-    close(SCALER().fit_transform(large)[0, :, 0], [1, -1, 1, -1])
     assert not SCALER(unit_norm=True).fit_transform(np.ones((2, 3, 2))).any()
 
 
@@ -141,9 +134,6 @@ def test_a_source_is_scaled_chunk_by_chunk(tmp_path):
     model = make_pipeline(SCALER(), pa.LinearAttentionRegressor(ridge=0.1)).fit(source)
     close(model[-1].coef_, before.coef, 1e-7)
     assert np.shape(model.predict(source)) == (20,)
-
-
-# Gaps ---------------------------------------------------------------------------------------
 
 
 def filled(sequence, strategy, default):
@@ -197,11 +187,8 @@ def test_statistics_are_those_of_simple_imputer_on_all_tokens(strategy, add_indi
     assert imputer.get_feature_names_out().tolist() == known.get_feature_names_out().tolist()
 
 
-# Misuse -------------------------------------------------------------------------------------
-
-
-def at(value, place=(4, 2, 1), data=X):
-    data = data.copy()
+def at(value, place=(4, 2, 1)):
+    data = X.copy()
     data[place] = value
     return data
 
@@ -234,9 +221,6 @@ def test_misuse_is_named(call, word):
         call()
 
 
-# Series of toolboxes ------------------------------------------------------------------------
-
-
 class Toolbox:
     """What aeon and sktime have in common, as far as an adapter uses it; see tests/optional."""
 
@@ -253,14 +237,8 @@ class Toolbox:
         return self._predict_proba(X)
 
 
-class Classifier(SeriesClassifier, Toolbox):
-    pass
-
-
-class Regressor(SeriesRegressor, Toolbox):
-    pass
-
-
+Classifier = type("Classifier", (SeriesClassifier, Toolbox), {})
+Regressor = type("Regressor", (SeriesRegressor, Toolbox), {})
 SEQUENCES = RNG.standard_normal((90, 5, 3)) * [1e-3, 1.0, 1e4] + 5.0
 SERIES = np.ascontiguousarray(SEQUENCES.swapaxes(1, 2))
 NUMBERS = pa.data.random_layer(3, 1, 2, "last", random_state=1)(

@@ -1,7 +1,5 @@
 """Sequences, targets, weights and names as arguments: all ways to give the same, and refusals."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import numpy as np
@@ -37,9 +35,6 @@ def in_objects(sequences):
     return made
 
 
-# What is taken ------------------------------------------------------------------------------
-
-
 @given(
     array=arrays.arrays(
         np.float64, arrays.array_shapes(min_dims=3, max_dims=3), elements=st.floats(-1e6, 1e6)
@@ -67,14 +62,10 @@ def test_all_ways_to_give_sequences_are_the_same(array, cuts, more):
     same(Batch.from_array(array.swapaxes(1, 2), layout="channels_first"), array)
 
 
-def unaligned(array):
-    """The same numbers, beginning where no processor likes to read them."""
-    return np.frombuffer(b"-" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
-
-
+UNALIGNED = np.frombuffer(b"-" + X.tobytes(), X.dtype, offset=1).reshape(X.shape)
 STORED = (
     X.astype(np.float32), X.astype(np.float16), np.abs(np.round(10 * X)).astype(np.uint8), X > 0,
-    X.astype(">f8"), np.asfortranarray(X), unaligned(X), np.repeat(X, 2, axis=1)[:, ::2],
+    X.astype(">f8"), np.asfortranarray(X), UNALIGNED, np.repeat(X, 2, axis=1)[:, ::2],
     X[::-1, ::-1, ::-1], np.broadcast_to(X[:1], X.shape),
 )  # fmt: skip
 
@@ -125,9 +116,6 @@ def test_a_batch_is_taken_as_it_is_and_its_parts_are_batches():
             batch[other]
 
 
-# torch --------------------------------------------------------------------------------------
-
-
 def test_tensors_of_any_float_with_gradients_are_arrays():
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         tensor = torch.tensor(X, dtype=dtype, requires_grad=True)
@@ -158,9 +146,6 @@ def test_tensors_without_numbers_at_hand_are_refused():
                 pa.certify(held)
 
 
-# The layout of estimators -------------------------------------------------------------------
-
-
 def test_estimators_take_channels_first_in_all_methods():
     channels = np.ascontiguousarray(X.swapaxes(1, 2))
     for model, y in (
@@ -187,8 +172,6 @@ def test_estimators_take_channels_first_in_all_methods():
     wrong = clone(turned).fit(X[:, :2], Y).predict(X[:, :2])
     assert not np.allclose(wrong, clone(plain).fit(X[:, :2], Y).predict(X[:, :2]))
 
-
-# Missing values -----------------------------------------------------------------------------
 
 GAPS = X[:5].copy()
 GAPS[3, 5, 1] = np.nan
@@ -258,8 +241,6 @@ def test_whatever_computes_refuses_missing_numbers_and_says_where(name):
     with pytest.raises(InvalidInput, match=r"1 of 60|infinity"):
         Batch.from_array(spoilt, missing=True)
 
-
-# Names of coordinates -----------------------------------------------------------------------
 
 NAMES, TURNED = ("pressure", "flow", "speed"), ("flow", "pressure", "speed")
 OTHER_ORDER = "'flow', 'pressure', 'speed'.*'pressure', 'flow', 'speed'.*order"
@@ -339,9 +320,6 @@ def test_names_travel_with_batches_sources_and_streams(tmp_path):
             call(found, turned, y)
 
 
-# What is refused ----------------------------------------------------------------------------
-
-
 ONE, UNEVEN = np.ones((2, 3, 2)), [np.ones((1, 2)), np.ones((3, 2))]
 MINUS_INFINITY = [np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, -np.inf]])]
 GAP = [np.ones(1), [1.0, np.nan, 1.0]]
@@ -366,10 +344,7 @@ REFUSED = {
     "channels": (lambda: REGRESSOR(layout="channels_first").fit(ONE[0], [0]), "n_channels, n_time"),
     "NaN in Y": (lambda: pa.fit(UNEVEN, GAP, "full"), "1 of 4.*sequence 1, token 1, output 0"),
     "ragged Y": (lambda: pa.fit(UNEVEN, [1.0, 2.0], "causal"), r"Y\[0\]"),
-    "no context": (
-        lambda: pa.fit(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]),
-        "sequence 1 of context",
-    ),
+    "no context": (lambda: pa.fit(ONE, [1, 2], context=[ONE[0], ONE[0, :0]]), "1 of context"),
 }
 
 

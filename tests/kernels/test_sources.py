@@ -1,7 +1,5 @@
 """What public calls do not reach of reading in parts: files that change meanwhile, and names."""
 
-from __future__ import annotations
-
 import itertools
 import os
 
@@ -21,8 +19,6 @@ from polyattn.sources.names import SequenceNames
 from polyattn.sources.parquet_rows import KeptReaders
 
 pytestmark = pytest.mark.kernel
-
-# Files that change while they are read ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,8 +54,6 @@ def test_a_change_while_a_file_is_read_is_refused(tmp_path, monkeypatch, name, s
     with pytest.raises(FileFormatError, match=name):
         pa.Moments(2).update(source)
 
-
-# What was counted ---------------------------------------------------------------------------
 
 KINDS_OF_NAMES = (st.integers(-20, 60), st.text("ab", max_size=3), st.sampled_from([0.25, 0.5, 2]))
 
@@ -102,9 +96,6 @@ def test_growing_names_need_no_memory(monkeypatch):
     assert names.arrays()["names"].size <= 10
     with pytest.raises(InvalidInput, match="7"):
         names.add(np.array([300, 7]))
-
-
-# Clusters -----------------------------------------------------------------------------------
 
 
 def test_workers_of_other_software_and_none_at_all_are_refused(monkeypatch):
