@@ -229,6 +229,15 @@ KINDS = [
 ]  # fmt: skip
 
 
+def test_decisions_have_the_bounds_of_the_fit_of_their_indicators():
+    for y, targets in ((CODES, np.eye(3)[CODES]), (CODES > 0, np.where(CODES > 0, 1.0, -1.0))):
+        model = CLASSIFIER(ridge=1.0, bias=False).fit(X3, y)
+        expected = REGRESSOR(ridge=1.0).fit(X3, targets).predict(X3, return_bound=True)
+        found = model.decision_function(X3, return_bound=True)
+        for each, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(each, other)
+
+
 def weights_by_hand(class_weight, weights, y):
     """Weights of sequences times those of their classes."""
     if class_weight == "balanced":
@@ -410,6 +419,10 @@ REFUSED = [
     (lambda: CLASSIFIER().fit(pa.scan(X3, SETS)), "3 targets"),
     (lambda: classified(CODES + 0j), "complex"),
     (lambda: classified([*NAMES[1:], None]), rf"y\[{N - 1}\]"),
+    (lambda: classified(np.where(np.arange(N) == 7, np.nan, CODES)), r"y .*\(7,\)"),
+    (lambda: classified(CODES, "causal", form=pa.Form("full")), "mode"),
+    (lambda: REGRESSOR("causal", ridge=1.0, form=pa.Form("full")).fit(X3, SCORES), "mode"),
+    (lambda: REGRESSOR(bias=True, form=pa.Form()).fit(X3, SCORES), "bias"),
     (lambda: classified(list(np.where(np.arange(4) == 1, None, TOKENS)), "full"), r"y\[0\]\[1\]"),
     (lambda: classified(CODES[:, None]), "one column"),
     (lambda: KNOWN["classifier"].score(X3, CODES), "kind"),

@@ -1,5 +1,6 @@
 """pa.linearise: the best linear attention in the place of softmax heads, and what that loses."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -260,6 +261,16 @@ MISUSES = [
     ({"attention": pa.data.random_layer(3)}, "attention"),
     ({"attention": pa.interop.to_projections(pa.data.random_layer(3))}, "linear"),
 ]  # fmt: skip
+
+
+def test_long_sequences_take_memory_in_proportion_to_their_length():
+    layer = pa.linearise(some_layer("causal"), ragged(), n_features=4).layer
+    X = np.random.default_rng(0).standard_normal((1, 20_000, 3))
+    tracemalloc.start()
+    found = layer(X)
+    assert tracemalloc.get_traced_memory()[1] < 50e6  # one table of all pairs: 3200e6
+    tracemalloc.stop()
+    np.testing.assert_allclose(found[:, :100], layer(X[:, :100]), rtol=1e-9)
 
 
 def test_misuse_is_named():

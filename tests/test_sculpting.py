@@ -131,3 +131,16 @@ def test_degenerate_layers_are_named():
     report = pa.softmax.non_degeneracy(task.layer, task.X)
     means = np.repeat(task.X.mean(axis=1, keepdims=True) @ value.sum(axis=0), 3, axis=1)
     assert report.conditions[0].measured == pytest.approx(np.sum(means**2) / np.sum(task.Y**2))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_share_of_the_mean_in_ragged_sequences_is_that_of_its_definition(bias):
+    layer = pa.data.random_softmax_layer(6, n_heads=2, bias=bias, random_state=0)
+    X = pa.data.boolean_sequences(2000, 3, 6)
+    mine = total = 0.0
+    for part in (X[:1000], X[1000:, :2]):
+        keys = np.concatenate([part, np.ones((*part.shape[:2], 1))], axis=2)[..., : 6 + bias]
+        mine += part.shape[1] * np.sum((keys.mean(axis=1) @ layer.value.sum(axis=0)) ** 2)
+        total += np.sum(layer(part) ** 2)
+    report = pa.softmax.non_degeneracy(layer, [*X[:1000], *X[1000:, :2]])
+    assert report.conditions[0].measured == pytest.approx(mine / total)

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 
 import polyattn as pa
-from polyattn.errors import ClusterFailed, InvalidInput, InvalidType
+from polyattn.errors import ClusterFailed, FileFormatError, InvalidInput, InvalidType
 
 pytestmark = pytest.mark.xdist_group("cluster")
 KINDS = (pa.Moments, pa.TriangularFactor)
@@ -264,6 +264,20 @@ def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client):
         done.set()
         watching.join()
     assert 1 <= max(known) < 100
+    assert_nothing_left(client)
+
+
+def test_a_damaged_shard_is_named_and_changes_no_sums(client, tmp_path):
+    paths = [tmp_path / f"{number}.npz" for number in range(3)]
+    for number, path in enumerate(paths):
+        np.savez(path, **dict(zip("XY", part(number), strict=True)))
+    source = pa.scan(paths, chunk_bytes=500)
+    sums = pa.Moments(3, 2, "causal").update(*part(9))
+    before = sums.copy()
+    os.truncate(paths[1], paths[1].stat().st_size - 100)
+    with pytest.raises(FileFormatError, match=r"1\.npz"):
+        sums.update(source, client=client)
+    assert sums == before
     assert_nothing_left(client)
 
 
