@@ -697,20 +697,18 @@ KINDS = ("tall", "wide", "flat", "single", "boolean", "one_hot")
 
 @dataclass(frozen=True)
 class Planted:
-    """Sequences, targets, and all that a solver should find out about them.
+    """Sequences, targets, and what a solver should find out about them.
 
     Targets are built backwards from the wanted coefficients theta.  With Phi = U S V^T,
 
-        Y = Phi theta + ridge U S^-1 V^T theta + residual,      U^T residual = 0,
+        Y = Phi theta + residual,      U^T residual = 0,
 
-    theta in the row space of Phi solves (Phi^T Phi + ridge) theta = Phi^T Y, with least norm.
+    theta in the row space of Phi has the least squared error, and of those the least norm.
     """
 
-    X: NDArray  # (N, n, d)
-    Y: NDArray  # (N, e), or (N, n, e) for causal and full
-    form: Fields
-    ridge: float
-    coef: NDArray  # (e, m, r'): the minimiser of least norm
+    X: NDArray  # (N, n, 3)
+    Y: NDArray  # (N, 2), or (N, n, 2) for causal and full
+    coef: NDArray  # (2, m, r')
     risk: float
     n_features: int
     rank: int
@@ -721,40 +719,29 @@ class Planted:
         return 100 * EPS * self.n_features * self.condition ** (2 if squared else 1)
 
 
-def planted(
-    kind: str = "tall",
-    form: Fields | None = None,
-    n_dims: int = 3,
-    n_outputs: int = 2,
-    ridge: float = 0.0,
-    noise: float = 0.1,
-    seed: int = 0,
-) -> Planted:
+def planted(kind: str = "tall", form: Fields | None = None, noise: float = 0.1) -> Planted:
     """A planted problem of one of the KINDS; ``noise`` is the size of the residual."""
     form = {**DEFAULTS, **(form or {})}
-    rng = np.random.default_rng(seed)
-    X = tokens(kind, n_dims, rng)
+    rng = np.random.default_rng(0)
+    X = tokens(kind, 3, rng)
     S, u = summaries(X[0], form)[0]
-    root = np.sqrt(squared_sizes(form, n_dims, len(u)))
+    root = np.sqrt(squared_sizes(form, 3, len(u)))
     phi = design(list(X), form) / root
     left, sigma, right = np.linalg.svd(phi, full_matrices=False)
     rank = int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
     left, sigma, right = left[:, :rank], sigma[:rank], right[:rank]
-    theta = right.T @ rng.standard_normal((rank, n_outputs))
-    unexplained = noise * rng.standard_normal((len(phi), n_outputs))
+    theta = right.T @ rng.standard_normal((rank, 2))
+    unexplained = noise * rng.standard_normal((len(phi), 2))
     unexplained -= left @ (left.T @ unexplained)
-    shrunk = ridge * left @ ((right @ theta) / sigma[:, None])
-    rows = phi @ theta + shrunk + unexplained
+    rows = phi @ theta + unexplained
     return Planted(
         X=X,
-        Y=rows if form["mode"] == "last" else rows.reshape(*X.shape[:2], n_outputs),
-        form=form,
-        ridge=ridge,
+        Y=rows if form["mode"] == "last" else rows.reshape(*X.shape[:2], 2),
         coef=table_of(theta / root[:, None], form, len(S), len(u)),
-        risk=float(np.sum((shrunk + unexplained) ** 2) / len(rows)),
+        risk=float(np.sum(unexplained**2) / len(rows)),
         n_features=len(root),
         rank=rank,
-        condition=float(sigma[0] / sigma[-1]) if rank else 1.0,
+        condition=float(sigma[0] / sigma[-1]),
     )
 
 

@@ -221,16 +221,10 @@ def first(o):
 # The numbers that are given to each.
 LIMITS = {
     "window": (masked(lambda o, w: np.abs(o) < w), [(10,), (200,)]),
-    "causal window": (masked(lambda o, w: (o < w) & (o >= 0)), [(12,), (63,)]),
-    "strided": (masked(lambda o, near, step: (o >= 0) & ((o < near) | (o % step == 0))),
-                [(10, 2), (32, 8)]),
     "chunks": (masked(lambda o, n: (o >= 0) & (o <= (first(o) % n)[:, None])), [(10,), (50,)]),
-    "first tokens": (masked(lambda o, n: (first(o) < n) & (o < len(o))), [(10,), (128,)]),
     "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (first(o) == len(o) - 1)[:, None]),
                     [(12,), (70,)]),
     "cooled": (cooled, [(10, 1.0), (100, 0.2)]),
-    "more terms": (lambda X, n, s: LAYER(X) + s * (X.shape[1] > n) * X.mean(axis=1)[:, None],
-                   [(9, 1.0), (32, 1e-4)]),
 }  # fmt: skip
 
 

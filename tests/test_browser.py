@@ -118,7 +118,7 @@ START = """<!doctype html><meta name=viewport content="width=device-width"><meta
 
 def pages():
     """What writes a page of every shape."""
-    tall = oracle.planted("tall", n_dims=3, noise=1e-9)
+    tall = oracle.planted("tall", noise=1e-9)
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((n, 2)) for n in rng.integers(2, 6, 60)]
     labels = [np.where(x[:, 0] > 0, "walking up a hill, breathing heavily", "<b>rest") for x in X]
