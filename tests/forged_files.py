@@ -338,6 +338,11 @@ def npy(rng, content):
         array.flat[int(rng.integers(array.size))] = pick(rng, NUMBERS)
     else:
         array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(pick(rng, kinds))
+    return array_file(array)
+
+
+def array_file(array):
+    """The bytes of an array file."""
     target = io.BytesIO()
     np.save(target, array)
     return target.getvalue()

@@ -120,9 +120,7 @@ def good_files(folder):
         machines.save_machine(each, folder / "machine.json")
         found["machine.json"].append((folder / "machine.json").read_bytes())
     found["machine.yaml"] = found["machine.json"]
-    for array in (few, np.asfortranarray(few)):
-        np.save(folder / "X.npy", array)
-        found["npy"].append((folder / "X.npy").read_bytes())
+    found["npy"] = [forged.array_file(array) for array in (few, np.asfortranarray(few))]
     # Tokens of one coordinate, whose heads are found at once.
     few = few[..., :1]
     for arrays, save in (
