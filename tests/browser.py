@@ -16,12 +16,8 @@ import pytest
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 FLAGS = (
-    "headless=new",
-    "no-sandbox",
-    "disable-gpu",
-    "disable-dev-shm-usage",
-    "disable-background-networking",
-    "hide-scrollbars",
+    "headless=new no-sandbox disable-gpu disable-dev-shm-usage disable-background-networking"
+    " hide-scrollbars"
 )
 PHONE, DESK = 390, 1000
 HEIGHT = 900
@@ -45,26 +41,6 @@ const wide = [...document.body.querySelectorAll("*")].filter((element) =>
   element.getBoundingClientRect().right > width + 1 && !scrolls(element));
 return [document.documentElement.scrollWidth, width, wide.slice(0, 3).map(
   (element) => element.outerHTML.slice(0, 80))];
-"""
-
-# Numbers as they are written on pages; one that a line ends in has boxes in several lines.
-_BROKEN = r"""
-const exponent = "(?:e[-+]?\\d+)?";
-const number = new RegExp("(?<![\\w.])[-−+]?\\d[\\d,]*(?:\\.\\d+)?" + exponent
-  + "(?: ?± ?[\\d.]+" + exponent + ")?(?: ?%)?(?!\\w)", "g");
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-const broken = [];
-for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-  if (node.parentElement.closest("script, style")) continue;
-  for (const found of node.data.matchAll(number)) {
-    const range = document.createRange();
-    range.setStart(node, found.index);
-    range.setEnd(node, found.index + found[0].length);
-    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.bottom)));
-    if (lines.size > 1) broken.push(found[0]);
-  }
-}
-return broken;
 """
 
 
@@ -121,10 +97,6 @@ class Browser:
         scroll, width, wide = self.driver.execute_script(_WIDER)
         return max(0, scroll - width), wide
 
-    def broken_numbers(self):
-        """Numbers in which a line ends."""
-        return self.driver.execute_script(_BROKEN)
-
     def _is_at_home(self, url):
         parts = urlparse(url)
         if parts.scheme != "file":
@@ -161,7 +133,7 @@ def chromium():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = binary
-        for flag in (*FLAGS, f"user-data-dir={profile}"):
+        for flag in (*FLAGS.split(), f"user-data-dir={profile}"):
             options.add_argument(f"--{flag}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         # Both paths are given, so that selenium has nothing to look for or to download.

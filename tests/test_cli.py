@@ -28,7 +28,7 @@ LABELS = np.arange(90) % 2
 
 FORMS = {
     "": pa.Form(),
-    "--bias": pa.Form(bias=True),
+    "--bias --window 2": pa.Form(bias=True, window=2),
     "--decay 0.9 --mean --query 0:1 --value 1": pa.Form(
         decay=0.9, mean=True, query=slice(0, 1), value=[1]
     ),

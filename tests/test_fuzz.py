@@ -157,7 +157,7 @@ def attempt(name, content, folder):
 
 def fuzz(count, seed):
     """``count`` mutations, dealt to the readers in turn."""
-    counts, found, slowest = dict.fromkeys(("read", "refused", "unexpected"), 0), [], 0.0
+    counts, found = dict.fromkeys(("read", "refused", "unexpected"), 0), []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         good, names = good_files(folder), tuple(USES)
@@ -170,11 +170,10 @@ def fuzz(count, seed):
             content = way(rng, forged.pick(rng, good[name]))
             outcome, trace, seconds = attempt(name, content, folder)
             counts[outcome] += 1
-            slowest = max(slowest, seconds)
             if trace or seconds > MOST_SECONDS:
                 found.append([name, number, seconds, trace])
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
-    return {"count": count, "slowest": slowest, "bytes": grown, "found": found} | counts
+    return {"count": count, "bytes": grown, "found": found} | counts
 
 
 def main(count, seed):
@@ -207,7 +206,6 @@ def test_mutated_files_are_read_or_refused(seed):
     # Neither all nor none: the mutations are neither harmless nor always noticed at once.
     assert 0.01 < found["read"] / found["count"] < 0.5
     assert found["read"] + found["refused"] == found["count"]
-    assert found["slowest"] < MOST_SECONDS
     assert found["bytes"] < MOST_BYTES
 
 

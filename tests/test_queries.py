@@ -188,10 +188,9 @@ def test_heads_that_nearly_agree_are_not_called_one():
 # ------------------------------------------------------------------ sizes and units
 
 
-@pytest.mark.parametrize("power", [-500, 30])
-def test_units_of_outputs_move_values_alone(power):
+def test_units_of_outputs_move_values_alone():
     """By powers of two nothing is rounded: all figures are the same, those with units moved."""
-    layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**power
+    layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**-30
     plain = pa.learn_from_queries(layer)
     scaled = pa.learn_from_queries(pa.SoftmaxAttention(layer.attn, factor * layer.value))
     assert_recovered(layer, plain)
@@ -467,12 +466,3 @@ def test_misuse_names_its_argument_and_answers_the_oracle(layer):
     for box in NO_ANSWERS.values():
         with pytest.raises((InvalidInput, InvalidType), match="oracle"):
             pa.learn_from_queries(box, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("d", "bias", "digits"), [(64, True, "float64"), (48, False, "float32")])
-def test_layers_of_real_width_are_recovered(d, bias, digits):
-    layer = planted(d, 6, rank=16, bias=bias, seed=15)
-    result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
-    assert_recovered(layer, result, 1e-7 if digits == "float64" else 1e-3)
-    assert result.n_queries < 24 * d**2
