@@ -466,3 +466,12 @@ def test_misuse_names_its_argument_and_answers_the_oracle(layer):
     for box in NO_ANSWERS.values():
         with pytest.raises((InvalidInput, InvalidType), match="oracle"):
             pa.learn_from_queries(box, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d", "bias", "digits"), [(64, True, "float64"), (48, False, "float32")])
+def test_layers_of_real_width_are_recovered(d, bias, digits):
+    layer = planted(d, 6, rank=16, bias=bias, seed=15)
+    result = pa.learn_from_queries(lambda X: oracle.in_format(layer(X), digits), d, bias=bias)
+    assert_recovered(layer, result, 1e-7 if digits == "float64" else 1e-3)
+    assert result.n_queries < 24 * d**2

@@ -129,6 +129,12 @@ def test_what_inputs_show_is_recovered(name):
     assert (report.verdict, report.findings) == ("identifiable", ())
 
 
+def test_too_little_is_not_called_recovered():
+    """One head cannot do what two do."""
+    layer, X = generic(11, 2, 2, 1), gaussian(11, 3, 2, 40)
+    assert not pa.learn_softmax(X, layer(X), 1, "moments").recovered
+
+
 def test_heads_that_noise_does_not_tell_apart_are_not_claimed():
     layer, X, rng = generic(7, 2, 3, 3), boolean(7, 3), np.random.default_rng(7)
     for gap, noise in ((1e-6, 0.0), (1e-6, 0.037), (1e-9, 0.037)):
