@@ -65,7 +65,6 @@ class Browser:
         self.driver.get(self.page.as_uri())
 
     def find(self, selector):
-        """The one element that a CSS selector names."""
         (found,) = self.find_all(selector)
         return found
 
@@ -76,7 +75,6 @@ class Browser:
         return self.find(selector).text
 
     def console(self):
-        """What the console has got since the page was opened."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
@@ -89,7 +87,6 @@ class Browser:
         return [url for url in sent if not self._is_at_home(url)]
 
     def flat_pictures(self):
-        """Pictures without area or content."""
         return self.driver.execute_script(_FLAT)
 
     def overflow(self):

@@ -134,7 +134,6 @@ def test_a_page_that_cannot_be_published_is_found(tmp_path):
 
 
 def text_of(site, page):
-    """The visible text of a page."""
     html = (site / page).read_text(encoding="utf-8")
     article = html[html.index("<article") : html.index("</article>")]
     plain = unescape(re.sub(r"<[^>]+>", "", article))

@@ -70,7 +70,6 @@ def use_program(thing):
 
 
 def use_machine(path):
-    """Load a machine, run it for some steps, and write it again."""
     verb("program", "show", path)
     named = machines.load_machine(path)
     if isinstance(named.machine, machines.DFA):
@@ -81,7 +80,6 @@ def use_machine(path):
 
 
 def use_data(path):
-    """Read sequences and targets, and fit where they are small."""
     printed = verb("fit" if path.suffix == ".npz" else "certify", path, "--json")
     json.loads(printed, parse_constant=pytest.fail)
 

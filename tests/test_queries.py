@@ -43,7 +43,6 @@ def differences(layer, result):
 
 
 def sizes(matrices):
-    """The norm of every head."""
     return np.linalg.norm(matrices, axis=(1, 2))
 
 

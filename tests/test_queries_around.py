@@ -21,7 +21,6 @@ def planted(n_dims=6, mode="causal", bias=False, n_outputs=6):
 
 
 def turned(frequencies=(1.0, 0.1), mode="causal", n_dims=6, size=1.0, bias=False, seed=3):
-    """Two heads with rotary positions."""
     return pa.data.random_softmax_layer(
         n_dims, n_dims, 2, size, 2 * len(frequencies), mode, seed, bias=bias, rotary=frequencies
     )

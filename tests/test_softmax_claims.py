@@ -60,7 +60,6 @@ def of_one_value(seed, n_dims, n_heads, n_outputs=2):
 
 
 def cancelling(seed):
-    """Two heads whose values add up to nothing."""
     layer = generic(seed)
     return pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0], -layer.value[0]]))
 
