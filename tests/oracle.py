@@ -723,7 +723,7 @@ def planted(kind: str = "tall", form: Fields | None = None, noise: float = 0.1) 
     """A planted problem of one of the KINDS; ``noise`` is the size of the residual."""
     form = {**DEFAULTS, **(form or {})}
     rng = np.random.default_rng(0)
-    X = tokens(kind, 3, rng)
+    X = tokens(kind, rng)
     S, u = summaries(X[0], form)[0]
     root = np.sqrt(squared_sizes(form, 3, len(u)))
     phi = design(list(X), form) / root
@@ -745,21 +745,18 @@ def planted(kind: str = "tall", form: Fields | None = None, noise: float = 0.1) 
     )
 
 
-def tokens(kind: str, n_dims: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Sequences (N, n, d) of one of the KINDS."""
-    n_features = n_dims * n_dims * (n_dims + 1) // 2
-    many = 2 * n_features + 20
+def tokens(kind: str, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Sequences (N, n, 3) of one of the KINDS; the papers' layer has 18 features of them."""
     if kind == "wide":
-        return rng.standard_normal((max(1, n_features // 8), 3, n_dims))
+        return rng.standard_normal((2, 3, 3))
     if kind == "single":
-        return rng.standard_normal((many, 1, n_dims))
+        return rng.standard_normal((56, 1, 3))
     if kind == "boolean":
-        return rng.choice([-1.0, 1.0], size=(many, 4, n_dims))
+        return rng.choice([-1.0, 1.0], size=(56, 4, 3))
     if kind == "one_hot":
-        return np.eye(n_dims)[rng.integers(n_dims, size=(many, 4))]
-    X = rng.standard_normal((many, 4, n_dims))
+        return np.eye(3)[rng.integers(3, size=(56, 4))]
+    X = rng.standard_normal((56, 4, 3))
     if kind == "flat":
-        # The last coordinate is a combination of the others (or zero when there is no other).
         X[..., -1] = X[..., :-1].sum(axis=-1)
     return X
 

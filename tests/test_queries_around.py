@@ -250,9 +250,7 @@ NORMED = sublayer(LAYER, "rms_norm")
 NOTHING = {
     "linear": lambda X: X @ MAP,
     "linear, biased": lambda X: (X @ MAP + 0.5).astype(np.float32),
-    "token": lambda X: X,
     "token and constant, biased": lambda X: X + 1.5,
-    "constant": lambda X: np.ones((*X.shape[:2], 3)),
     "another map beside": lambda X: X @ MAP + LAYER(X),
     "normalised alone": lambda X: oracle.normalised(X, "rms_norm"),
     "slopes": lambda X: oracle.changed_attention(

@@ -83,7 +83,6 @@ OPEN: dict[str, tuple[Any, Any, str]] = {
     "three of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued"),
     "two words": (of_one_value(3, 2, 2), WORDS, "two_valued"),
     "parity": (PARITY, boolean(3, 5, 4, 150), "two_valued"),
-    "constant": (generic(6, 1, 3), gaussian(6, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned"),
     "constant, bias": (
         generic(7, 1, 3, bias=True), gaussian(7, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned",
     ),
