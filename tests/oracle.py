@@ -468,10 +468,7 @@ def nearest(value: fmpq) -> float:
 
 
 def _diagonal(entries: list[fmpq]) -> fmpq_mat:
-    result = fmpq_mat(len(entries), len(entries))
-    for i, entry in enumerate(entries):
-        result[i, i] = entry
-    return result
+    return fmpq_mat(np.diag(np.array(entries, dtype=object)).tolist())
 
 
 # ------------------------------------------------------------------ heads
@@ -554,24 +551,22 @@ def log_loss_minimiser(
 
 
 def softmax_weights(
-    A: NDArray, X: NDArray, t: int, mode: str, rotations: Callable[[int], NDArray] | None = None
+    A: Any, X: NDArray, t: int, mode: str, frequencies: NDArray | None = None
 ) -> NDArray[np.float64]:
     """The weights (n,) with which token t attends to tokens 1..n; zero where it may not.
 
-    rotations : where there are rotary positions, A is a pair (W_Q, W_K) and this gives R_t
+    frequencies : of rotary positions; A is then a pair (W_Q, W_K)
     """
     logits = []
     for s in attended(t, len(X), {"mode": mode}):
-        if rotations is None:
+        if frequencies is None:
             logits.append(float(X[t] @ A @ X[s]))
         else:
             W_Q, W_K = A
-            logits.append(float((X[t] @ W_Q @ rotations(t)) @ (X[s] @ W_K @ rotations(s))))
-    exponentials = [np.exp(logit - max(logits)) for logit in logits]
-    found = np.zeros(len(X))
-    for s, each in enumerate(exponentials):
-        found[s] = each / sum(exponentials)
-    return found
+            turns = rotation(frequencies, t), rotation(frequencies, s)
+            logits.append(float((X[t] @ W_Q @ turns[0]) @ (X[s] @ W_K @ turns[1])))
+    exponentials = np.exp(np.array(logits) - max(logits))
+    return np.append(exponentials / exponentials.sum(), np.zeros(len(X) - len(logits)))
 
 
 def softmax_forward(
@@ -586,14 +581,10 @@ def softmax_forward(
     attn (H, d, d), value (H, d, e), X (n, d).  With frequencies (r/2,) of rotary positions attn
     is a list of pairs W_Q, W_K (d, r).
     """
-
-    def rotations(t: int) -> NDArray:
-        return rotation(frequencies, t)
-
     outputs = np.zeros((len(X), value.shape[2]))
     for A, V in zip(attn, value, strict=True):
         for t in range(len(X)):
-            shares = softmax_weights(A, X, t, mode, None if frequencies is None else rotations)
+            shares = softmax_weights(A, X, t, mode, frequencies)
             for s in range(len(X)):
                 outputs[t] += shares[s] * (X[s] @ V)
     return outputs[predicted(len(X), mode)]
