@@ -72,7 +72,6 @@ def test_the_slider_and_the_keys_move_the_run(browser, beaver_page):
     # With the slider in focus a key moves it once, and not a second time by the page.
     slider.send_keys(Keys.ARROW_RIGHT)
     assert seen(browser) == expected(43)
-    assert "43" in slider.get_attribute("aria-valuetext")
 
 
 def test_without_scripts_all_can_be_read(browser, beaver_page):
