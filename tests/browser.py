@@ -20,7 +20,6 @@ FLAGS = (
     " hide-scrollbars"
 )
 PHONE, DESK = 390, 1000
-HEIGHT = 900
 
 # What has no area although it is meant to be seen; hidden parts of a page have no boxes at all.
 _FLAT = """
@@ -56,7 +55,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": width < 500},
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
         )
         self.driver.get("about:blank")
         for kind in ("browser", "performance"):

@@ -225,13 +225,10 @@ CALLS = {
     "interop.to_projections": (pa.interop.to_projections, {"layer": SOFT.layer}),
 }
 
-# What is used in messages alone may be anything.
-NAMES_IN_MESSAGES = {"SequenceBatch", "from_ids", "from_padded", "from_sequences"}
-
-
-# What cannot stand beside the arguments of the good call.
+# What cannot stand beside the arguments of the good call, or is used in messages alone.
 OF_NOISE = ("noise", "noise_power", "noise_bound", "n_outputs", "confidence")
 EXCLUDED = {
+    **dict.fromkeys(("SequenceBatch", "from_ids", "from_padded", "from_sequences"), ("name",)),
     "Certificate.bound": OF_NOISE,
     "Certificate.bound by the noise": ("optimal_risk", "noise_power", "noise_bound"),
     "Certificate.bound by a bound of the noise": ("optimal_risk", "noise", "n_outputs"),
@@ -248,8 +245,6 @@ def test_an_absurd_argument_is_refused_by_name(name):
     ]
     wrong = {}
     for place, given in enumerate(parameters):
-        if given == "name" and name in NAMES_IN_MESSAGES:
-            continue
         if given in EXCLUDED.get(name, ()):
             continue
         try:
