@@ -68,9 +68,6 @@ def files(run):
     return run
 
 
-# fit, predict, certify
-
-
 @pytest.mark.parametrize("options", FITS)
 def test_fit_saves_and_predict_writes_what_the_library_finds(options, run):
     given = dict(FITS[options])
@@ -147,9 +144,6 @@ def test_explain_says_what_would_be_done_and_does_nothing(files):
         assert (found["solver"], found["n_features"]) == (expected.solver, 6)
     assert parsed(files(*explain, "--loss", "logistic", "--json"))["solver"] == "newton"
     assert not Path("new.safetensors").exists()
-
-
-# show
 
 
 SOFTMAX = pa.data.random_softmax_layer(2, n_heads=2, random_state=1)
@@ -326,9 +320,6 @@ def test_no_verb_writes_over_its_data(files, link):
             link(name, output)
         refused(files(*command, "-o", output), str(output))
         assert Path(name).read_bytes() == before
-
-
-# processes
 
 
 def test_a_process_ends_with_a_code_and_one_line(tmp_path):
