@@ -16,15 +16,10 @@ import pytest
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 FLAGS = (
-    "headless=new",
-    "no-sandbox",
-    "disable-gpu",
-    "disable-dev-shm-usage",
-    "disable-background-networking",
-    "hide-scrollbars",
+    "headless=new no-sandbox disable-gpu disable-dev-shm-usage disable-background-networking"
+    " hide-scrollbars"
 )
 PHONE, DESK = 390, 1000
-HEIGHT = 900
 
 # What has no area although it is meant to be seen; hidden parts of a page have no boxes at all.
 _FLAT = """
@@ -47,26 +42,6 @@ return [document.documentElement.scrollWidth, width, wide.slice(0, 3).map(
   (element) => element.outerHTML.slice(0, 80))];
 """
 
-# Numbers as they are written on pages; one that a line ends in has boxes in several lines.
-_BROKEN = r"""
-const exponent = "(?:e[-+]?\\d+)?";
-const number = new RegExp("(?<![\\w.])[-−+]?\\d[\\d,]*(?:\\.\\d+)?" + exponent
-  + "(?: ?± ?[\\d.]+" + exponent + ")?(?: ?%)?(?!\\w)", "g");
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-const broken = [];
-for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-  if (node.parentElement.closest("script, style")) continue;
-  for (const found of node.data.matchAll(number)) {
-    const range = document.createRange();
-    range.setStart(node, found.index);
-    range.setEnd(node, found.index + found[0].length);
-    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.bottom)));
-    if (lines.size > 1) broken.push(found[0]);
-  }
-}
-return broken;
-"""
-
 
 class Browser:
     """One Chromium; ``driver`` is selenium's."""
@@ -80,7 +55,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": width < 500},
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
         )
         self.driver.get("about:blank")
         for kind in ("browser", "performance"):
@@ -89,7 +64,6 @@ class Browser:
         self.driver.get(self.page.as_uri())
 
     def find(self, selector):
-        """The one element that a CSS selector names."""
         (found,) = self.find_all(selector)
         return found
 
@@ -100,7 +74,6 @@ class Browser:
         return self.find(selector).text
 
     def console(self):
-        """What the console has got since the page was opened."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
@@ -113,17 +86,12 @@ class Browser:
         return [url for url in sent if not self._is_at_home(url)]
 
     def flat_pictures(self):
-        """Pictures without area or content."""
         return self.driver.execute_script(_FLAT)
 
     def overflow(self):
         """By how many pixels the page is wider than the window, and what makes it so."""
         scroll, width, wide = self.driver.execute_script(_WIDER)
         return max(0, scroll - width), wide
-
-    def broken_numbers(self):
-        """Numbers in which a line ends."""
-        return self.driver.execute_script(_BROKEN)
 
     def _is_at_home(self, url):
         parts = urlparse(url)
@@ -161,7 +129,7 @@ def chromium():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = binary
-        for flag in (*FLAGS, f"user-data-dir={profile}"):
+        for flag in (*FLAGS.split(), f"user-data-dir={profile}"):
             options.add_argument(f"--{flag}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         # Both paths are given, so that selenium has nothing to look for or to download.

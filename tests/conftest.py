@@ -31,20 +31,6 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    """Refuse to go on where pytest-xdist groups nothing: sites and clusters would be made twice.
-
-    It marks the tests of a group at the end of their names, which not every pytest lets it do.
-    """
-    if not (hasattr(config, "workerinput") and config.getoption("dist") == "loadgroup"):
-        return
-    alone = [each.nodeid for each in items if each.get_closest_marker("xdist_group")]
-    alone = [name for name in alone if "@" not in name]
-    if alone:
-        raise pytest.UsageError(f"pytest-xdist does not group {alone[0]}; use pinned versions.")
-
-
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run a verb inside an empty folder; returns click's result."""

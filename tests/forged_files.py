@@ -34,6 +34,7 @@ IDS = pa.SequenceBatch.from_ids(np.arange(160).reshape(40, 4) % 7 % 3, 3)
 SOFTMAX = pa.data.random_softmax_layer(2, n_heads=2, random_state=0)
 SOFT = pa.data.planted_softmax(60, 3, 2, random_state=0)
 MEMORY = P.associative_memory(2, 2)
+ONE = pa.LinearAttention([[1.0]], [[1.0]])
 
 
 REGRESSOR, CLASSIFIER = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
@@ -41,7 +42,6 @@ SCALER, IMPUTER, LOG = pa.SequenceScaler, pa.SequenceImputer, {"loss": "logistic
 
 
 def learned(kind, n_traces=9):
-    """A program that was learned from a few traces."""
     traces = P.traces(MEMORY, n_traces)
     return P.learn(MEMORY.schema, pa.data.with_wrong_labels(traces), kind)
 
@@ -95,14 +95,23 @@ THINGS = MODELS | {
     "fit of few rows": lambda: pa.fit(X[:3], Y[:3], n_heads=1),
     "fit by log-loss": lambda: pa.fit(X, Y[:, 0] > 0, loss="logistic", ridge=0.5),
     "fit of ids": lambda: pa.fit(IDS, Y, solver="one_hot"),
+    "fit of one head": lambda: pa.fit(X, Y, n_heads=1),
     "curve": lambda: pa.learning_curve(X, Y, [4, 20], n_repeats=2),
     "forecast": lambda: pa.forecast(pa.data.random_layer(2, 2, mode="last"), X[:2] / 9, 3),
+    "curve to the peak": lambda: pa.learning_curve(X, Y, [2, 12], n_repeats=3),
+    "diverging forecast": lambda: pa.forecast(ONE, np.full((1, 3, 1), 1.5), 9),
     "audit": lambda: pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
     "head audit": lambda: pa.audit([SOFTMAX, SOFTMAX], [X[:12], X[:12]]),
+    "audit of the optimum": lambda: pa.audit(pa.fit(X, Y), X, Y),
+    "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
+    "audit of few rows": lambda: pa.audit(pa.data.random_layer(2, 2, mode="last"), X[:3], Y[:3]),
+    "head audit of few rows": lambda: pa.audit([SOFTMAX, SOFTMAX], [X[:4], X[:5]]),
     "learned softmax": lambda: pa.learn_softmax(SOFT.X, SOFT.Y),
     "queries": lambda: pa.learn_from_queries(SOFTMAX, 2),
     "few queries": lambda: pa.learn_from_queries(SOFTMAX, 2, max_queries=1),
     "linearised": lambda: pa.linearise(SOFTMAX, X, n_features=3),
+    "linearised layer": lambda: pa.linearise(SOFTMAX, X, n_features=3).layer,
+    "nothing held out": lambda: pa.linearise(SOFTMAX, X[:1], n_features=2),
     "circuits": lambda: pa.interop.circuits(2 * [SOFTMAX]),
     "program": lambda: P.compile(P.universal_dfa(2, 3, 4)),
     "Turing machine": lambda: P.compile(P.universal_turing_machine(2, 2, 4)),
@@ -113,6 +122,9 @@ THINGS = MODELS | {
     ),
     "certificate": lambda: pa.certify(X),
     "certificate of few rows": lambda: pa.certify(X[:3]),
+    "certificate of ids": lambda: pa.certify(
+        pa.SequenceBatch.from_ids(np.arange(160).reshape(40, 4) % 19, 20)
+    ),
     "certificate of bits": lambda: pa.certify(np.where(X > 0, 1, -1), domain="boolean"),
 }  # fmt: skip
 
@@ -138,7 +150,6 @@ def answers(thing):
 
 
 def good_file(thing, folder):
-    """The bytes of the file of a thing."""
     pa.save(thing, Path(folder) / "good")
     return (Path(folder) / "good").read_bytes()
 
@@ -155,7 +166,6 @@ def contents(content):
 
 
 def opened(content):
-    """The arrays and the description of a file."""
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])["__metadata__"]
     return load_arrays(content), json.loads(header["description"])
@@ -320,7 +330,6 @@ HEADERS = [
 
 
 def with_header(text, data=b""):
-    """An array file with this header."""
     header = text.encode("latin1")
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
 
@@ -338,6 +347,10 @@ def npy(rng, content):
         array.flat[int(rng.integers(array.size))] = pick(rng, NUMBERS)
     else:
         array = array.reshape(-1)[: int(rng.integers(array.size + 1))].astype(pick(rng, kinds))
+    return array_file(array)
+
+
+def array_file(array):
     target = io.BytesIO()
     np.save(target, array)
     return target.getvalue()
@@ -359,7 +372,6 @@ def npz(rng, content):
 
 
 def packed(members, packing=zipfile.ZIP_DEFLATED):
-    """An archive of these files."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", packing) as archive:
         for name, data in members.items():

@@ -468,10 +468,7 @@ def nearest(value: fmpq) -> float:
 
 
 def _diagonal(entries: list[fmpq]) -> fmpq_mat:
-    result = fmpq_mat(len(entries), len(entries))
-    for i, entry in enumerate(entries):
-        result[i, i] = entry
-    return result
+    return fmpq_mat(np.diag(np.array(entries, dtype=object)).tolist())
 
 
 # ------------------------------------------------------------------ heads
@@ -554,24 +551,22 @@ def log_loss_minimiser(
 
 
 def softmax_weights(
-    A: NDArray, X: NDArray, t: int, mode: str, rotations: Callable[[int], NDArray] | None = None
+    A: Any, X: NDArray, t: int, mode: str, frequencies: NDArray | None = None
 ) -> NDArray[np.float64]:
     """The weights (n,) with which token t attends to tokens 1..n; zero where it may not.
 
-    rotations : where there are rotary positions, A is a pair (W_Q, W_K) and this gives R_t
+    frequencies : of rotary positions; A is then a pair (W_Q, W_K)
     """
     logits = []
     for s in attended(t, len(X), {"mode": mode}):
-        if rotations is None:
+        if frequencies is None:
             logits.append(float(X[t] @ A @ X[s]))
         else:
             W_Q, W_K = A
-            logits.append(float((X[t] @ W_Q @ rotations(t)) @ (X[s] @ W_K @ rotations(s))))
-    exponentials = [np.exp(logit - max(logits)) for logit in logits]
-    found = np.zeros(len(X))
-    for s, each in enumerate(exponentials):
-        found[s] = each / sum(exponentials)
-    return found
+            turns = rotation(frequencies, t), rotation(frequencies, s)
+            logits.append(float((X[t] @ W_Q @ turns[0]) @ (X[s] @ W_K @ turns[1])))
+    exponentials = np.exp(np.array(logits) - max(logits))
+    return np.append(exponentials / exponentials.sum(), np.zeros(len(X) - len(logits)))
 
 
 def softmax_forward(
@@ -586,14 +581,10 @@ def softmax_forward(
     attn (H, d, d), value (H, d, e), X (n, d).  With frequencies (r/2,) of rotary positions attn
     is a list of pairs W_Q, W_K (d, r).
     """
-
-    def rotations(t: int) -> NDArray:
-        return rotation(frequencies, t)
-
     outputs = np.zeros((len(X), value.shape[2]))
     for A, V in zip(attn, value, strict=True):
         for t in range(len(X)):
-            shares = softmax_weights(A, X, t, mode, None if frequencies is None else rotations)
+            shares = softmax_weights(A, X, t, mode, frequencies)
             for s in range(len(X)):
                 outputs[t] += shares[s] * (X[s] @ V)
     return outputs[predicted(len(X), mode)]
@@ -697,20 +688,18 @@ KINDS = ("tall", "wide", "flat", "single", "boolean", "one_hot")
 
 @dataclass(frozen=True)
 class Planted:
-    """Sequences, targets, and all that a solver should find out about them.
+    """Sequences, targets, and what a solver should find out about them.
 
     Targets are built backwards from the wanted coefficients theta.  With Phi = U S V^T,
 
-        Y = Phi theta + ridge U S^-1 V^T theta + residual,      U^T residual = 0,
+        Y = Phi theta + residual,      U^T residual = 0,
 
-    theta in the row space of Phi solves (Phi^T Phi + ridge) theta = Phi^T Y, with least norm.
+    theta in the row space of Phi has the least squared error, and of those the least norm.
     """
 
-    X: NDArray  # (N, n, d)
-    Y: NDArray  # (N, e), or (N, n, e) for causal and full
-    form: Fields
-    ridge: float
-    coef: NDArray  # (e, m, r'): the minimiser of least norm
+    X: NDArray  # (N, n, 3)
+    Y: NDArray  # (N, 2), or (N, n, 2) for causal and full
+    coef: NDArray  # (2, m, r')
     risk: float
     n_features: int
     rank: int
@@ -721,58 +710,44 @@ class Planted:
         return 100 * EPS * self.n_features * self.condition ** (2 if squared else 1)
 
 
-def planted(
-    kind: str = "tall",
-    form: Fields | None = None,
-    n_dims: int = 3,
-    n_outputs: int = 2,
-    ridge: float = 0.0,
-    noise: float = 0.1,
-    seed: int = 0,
-) -> Planted:
+def planted(kind: str = "tall", form: Fields | None = None, noise: float = 0.1) -> Planted:
     """A planted problem of one of the KINDS; ``noise`` is the size of the residual."""
     form = {**DEFAULTS, **(form or {})}
-    rng = np.random.default_rng(seed)
-    X = tokens(kind, n_dims, rng)
+    rng = np.random.default_rng(0)
+    X = tokens(kind, rng)
     S, u = summaries(X[0], form)[0]
-    root = np.sqrt(squared_sizes(form, n_dims, len(u)))
+    root = np.sqrt(squared_sizes(form, 3, len(u)))
     phi = design(list(X), form) / root
     left, sigma, right = np.linalg.svd(phi, full_matrices=False)
     rank = int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
     left, sigma, right = left[:, :rank], sigma[:rank], right[:rank]
-    theta = right.T @ rng.standard_normal((rank, n_outputs))
-    unexplained = noise * rng.standard_normal((len(phi), n_outputs))
+    theta = right.T @ rng.standard_normal((rank, 2))
+    unexplained = noise * rng.standard_normal((len(phi), 2))
     unexplained -= left @ (left.T @ unexplained)
-    shrunk = ridge * left @ ((right @ theta) / sigma[:, None])
-    rows = phi @ theta + shrunk + unexplained
+    rows = phi @ theta + unexplained
     return Planted(
         X=X,
-        Y=rows if form["mode"] == "last" else rows.reshape(*X.shape[:2], n_outputs),
-        form=form,
-        ridge=ridge,
+        Y=rows if form["mode"] == "last" else rows.reshape(*X.shape[:2], 2),
         coef=table_of(theta / root[:, None], form, len(S), len(u)),
-        risk=float(np.sum((shrunk + unexplained) ** 2) / len(rows)),
+        risk=float(np.sum(unexplained**2) / len(rows)),
         n_features=len(root),
         rank=rank,
-        condition=float(sigma[0] / sigma[-1]) if rank else 1.0,
+        condition=float(sigma[0] / sigma[-1]),
     )
 
 
-def tokens(kind: str, n_dims: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Sequences (N, n, d) of one of the KINDS."""
-    n_features = n_dims * n_dims * (n_dims + 1) // 2
-    many = 2 * n_features + 20
+def tokens(kind: str, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Sequences (N, n, 3) of one of the KINDS; the papers' layer has 18 features of them."""
     if kind == "wide":
-        return rng.standard_normal((max(1, n_features // 8), 3, n_dims))
+        return rng.standard_normal((2, 3, 3))
     if kind == "single":
-        return rng.standard_normal((many, 1, n_dims))
+        return rng.standard_normal((56, 1, 3))
     if kind == "boolean":
-        return rng.choice([-1.0, 1.0], size=(many, 4, n_dims))
+        return rng.choice([-1.0, 1.0], size=(56, 4, 3))
     if kind == "one_hot":
-        return np.eye(n_dims)[rng.integers(n_dims, size=(many, 4))]
-    X = rng.standard_normal((many, 4, n_dims))
+        return np.eye(3)[rng.integers(3, size=(56, 4))]
+    X = rng.standard_normal((56, 4, 3))
     if kind == "flat":
-        # The last coordinate is a combination of the others (or zero when there is no other).
         X[..., -1] = X[..., :-1].sum(axis=-1)
     return X
 

@@ -55,7 +55,6 @@ def read(path):
 
 
 def blocks(text):
-    """The fenced blocks that can be run."""
     found = FENCE.finditer(text)
     return [Block(each[1], text.count("\n", 0, each.start(2)), each[2]) for each in found]
 
@@ -74,7 +73,6 @@ def commands(block):
 
 
 def commands_of(text):
-    """All commands of a page."""
     return [command for block in blocks(text) for command in commands(block)]
 
 

@@ -59,7 +59,6 @@ class Page(HTMLParser):
 
     @property
     def numbers(self):
-        """All numbers of the text."""
         return {float(one.replace(",", "").replace("−", "-")) for one in NUMBER.findall(self.text)}
 
     def holds(self, number):
@@ -81,11 +80,9 @@ class Page(HTMLParser):
         return re.findall(r"https?://|@import|\b(?:src|href)=\"(?!data:|#)", text)
 
     def played(self):
-        """What the script of the page of a program plays."""
         return json.loads(self.script[self.script.rindex("play(") + 5 : self.script.rindex(")")])
 
 
 def page_of(thing, path, *data, **options):
-    """The page that ``thing.report`` writes."""
     thing.report(path, *data, **options)
     return Page(Path(path).read_text(encoding="utf-8"))

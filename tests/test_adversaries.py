@@ -26,10 +26,6 @@ def logits(change):
     return lambda X, s: changed_attention(LAYER, X, logits=lambda Z, X: change(Z, X, s))
 
 
-def shares(change):
-    return lambda X, s: changed_attention(LAYER, X, shares=lambda P: change(P, s))
-
-
 def far(Z):
     return np.abs(behind(Z.shape[1]))
 
@@ -76,7 +72,8 @@ class Remembering:
     def __call__(self, X):
         self.n, before, self.kept = self.n + 1, self.kept, X[0, -1]
         if self.kind == "dropped weights":
-            return shares(lambda P, s: P * (self.rng.random(P.shape) >= s))(X, self.size)
+            thinned = lambda P: P * (self.rng.random(P.shape) >= self.size)  # noqa: E731
+            return changed_attention(LAYER, X, shares=thinned)
         added = {"counter": self.n, "cache": before @ MAP}.get(self.kind)
         return LAYER(X) + self.size * (
             self.rng.standard_normal(X.shape) if added is None else added
@@ -214,23 +211,13 @@ def cooled(X, after, power):
     return changed_attention(LAYER, X, logits=lambda Z, _X: Z * factor)
 
 
-def first(o):
-    return np.arange(len(o))
-
-
 # The numbers that are given to each.
 LIMITS = {
     "window": (masked(lambda o, w: np.abs(o) < w), [(10,), (200,)]),
-    "causal window": (masked(lambda o, w: (o < w) & (o >= 0)), [(12,), (63,)]),
-    "strided": (masked(lambda o, near, step: (o >= 0) & ((o < near) | (o % step == 0))),
-                [(10, 2), (32, 8)]),
-    "chunks": (masked(lambda o, n: (o >= 0) & (o <= (first(o) % n)[:, None])), [(10,), (50,)]),
-    "first tokens": (masked(lambda o, n: (first(o) < n) & (o < len(o))), [(10,), (128,)]),
-    "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (first(o) == len(o) - 1)[:, None]),
+    "chunks": (masked(lambda o, n: (o >= 0) & (o <= o[:, :1] % n)), [(10,), (50,)]),
+    "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (o[:, :1] == len(o) - 1)),
                     [(12,), (70,)]),
     "cooled": (cooled, [(10, 1.0), (100, 0.2)]),
-    "more terms": (lambda X, n, s: LAYER(X) + s * (X.shape[1] > n) * X.mean(axis=1)[:, None],
-                   [(9, 1.0), (32, 1e-4)]),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Pages in headless Chromium: they work, ask for nothing, fit a phone, and break no number."""
+"""Pages in headless Chromium: they work, ask for nothing, and fit a phone."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ P = pa.programs
 BEAVER = P.machines.busy_beaver(4)
 N_CELLS = 32
 EVIL = ("</script><script>alert(1)</script>", "<!-- --><img src=x>")
-WIDTHS = (320, 768, 1280)
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +58,21 @@ def test_a_run_is_clicked_through(browser, beaver_page):
 
 def test_the_slider_and_the_keys_move_the_run(browser, beaver_page):
     browser.open(beaver_page)
+    for keys, step in (
+        (Keys.ARROW_RIGHT * 3, 3), (Keys.ARROW_LEFT, 2), (Keys.END, 107), (Keys.HOME, 0),
+    ):  # fmt: skip
+        browser.find("body").send_keys(keys)
+        assert seen(browser) == expected(step)
     slider = browser.find("#run-slider")
     move = "arguments[0].value = 42; arguments[0].dispatchEvent(new Event('input'));"
-    for keys, step in (
-        (Keys.ARROW_RIGHT * 3, 3), (Keys.ARROW_LEFT, 2), (Keys.END, 107), (Keys.ARROW_RIGHT, 107),
-        (Keys.HOME, 0), (None, 42),
-    ):  # fmt: skip
-        if keys:
-            browser.find("body").send_keys(keys)
-        else:
-            browser.driver.execute_script(move, slider)
-        assert seen(browser) == expected(step)
+    browser.driver.execute_script(move, slider)
+    assert seen(browser) == expected(42)
     # With the slider in focus a key moves it once, and not a second time by the page.
     slider.send_keys(Keys.ARROW_RIGHT)
     assert seen(browser) == expected(43)
-    assert "43" in slider.get_attribute("aria-valuetext")
 
 
-def test_on_a_phone_the_head_stays_in_sight_and_without_scripts_all_can_be_read(
-    browser, beaver_page
-):
-    browser.open(beaver_page, PHONE)
-    for button in ("last", "first"):
-        browser.find(f"#run-{button}").click()
-        strip, head = (browser.find(each).rect for each in ("#run-strip", "#run-strip .head"))
-        assert strip["x"] <= head["x"]
-        assert head["x"] + head["width"] <= strip["x"] + strip["width"] + 1
+def test_without_scripts_all_can_be_read(browser, beaver_page):
     browser.open(beaver_page, scripts=False)
     assert not browser.find("#run-controls").is_displayed()
     rows = [row.text.split(" ")[0] for row in browser.find_all(".steps tbody tr")]
@@ -118,34 +106,25 @@ START = """<!doctype html><meta name=viewport content="width=device-width"><meta
 
 def pages():
     """What writes a page of every shape."""
-    tall = oracle.planted("tall", n_dims=3, noise=1e-9)
+    tall = oracle.planted("tall", noise=1e-9)
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((n, 2)) for n in rng.integers(2, 6, 60)]
     labels = [np.where(x[:, 0] > 0, "walking up a hill, breathing heavily", "<b>rest") for x in X]
     tokens = pa.LinearAttentionClassifier(mode="causal", ridge=1.0).fit(X, labels)
-    y = np.arange(200) % 20
-    many = np.repeat(10 * rng.standard_normal((20, 1, 2)), 3, axis=1)[y]
-    classes = pa.LinearAttentionClassifier(ridge=1.0, bias=False).fit(many, y)
-    form = pa.Form(decay=[0.5, 0.9], key=[0], value=[1], skip=True, intercept=True)
-    narrow = pa.data.random_layer(30, 2, n_heads=1, form=form)
     long = P.compile(P.universal_turing_machine(4, 2, 512))
     return {
         "fit": lambda path: pa.fit(tall.X, tall.Y, ridge="loo").report(path, tall.X, tall.Y),
         "classes": lambda path: tokens.report(path, X, labels),
-        "many classes": lambda path: classes.report(path, many, y),
-        "narrow": narrow.report,
         "long tape": lambda path: long.report(path, BEAVER),
     }
 
 
-def test_pages_are_clean_at_every_width_and_no_line_ends_in_a_number(browser, tmp_path):
+def test_pages_are_clean_at_every_width(browser, tmp_path):
     for name, write in pages().items():
         path = tmp_path / f"{name}.html"
         write(path)
-        of_numbers = name in ("fit", "classes")
-        for width in WIDTHS if of_numbers else (PHONE, DESK):
+        for width in (320, PHONE, DESK):
             assert check_page(browser, path, width) == [], (name, width)
-            assert not of_numbers or browser.broken_numbers() == [], width
             for button in browser.find_all("#run-last"):
                 button.click()
                 assert browser.overflow()[0] == 0
@@ -167,9 +146,6 @@ def test_what_is_wrong_with_a_page_is_found(browser, tmp_path, beaver_page):
         path.write_text(f"{START}{body}<script>{script}</script>", "utf-8")
         complaints = check_page(browser, path)
         assert any(said in complaint for complaint in complaints), complaints
-    path.write_text(f'{START}<div style="width: 3rem">{"word 53.3 % 1.5e-15 " * 9}</div>', "utf-8")
-    browser.open(path, DESK)
-    assert {"1.5e-15", "53.3 %"} <= set(browser.broken_numbers())
     bad = '<img src="http://example.invalid/x.png" onerror="document.title = 1"></body>'
     page = beaver_page.read_text("utf-8")
     path.write_text(page.replace("</body>", bad), "utf-8")

@@ -41,9 +41,6 @@ def program(run, monkeypatch):
     return lambda *arguments: run("program", *arguments)
 
 
-# run
-
-
 AGREE = {"check": {"interpreter": True, "rules": True}}
 #: What a run must say.  Tapes grow until the head does not come around, unless told how long.
 RUNS = {
@@ -131,9 +128,6 @@ def test_compile_saves_the_layer_and_the_program(program, run):
     printed(run("report", "turing.safetensors", "--machine", "bb3", "-o", "bb3.html"), "bb3.html")
     refused(run("report", "turing.safetensors", "--tokens", "a"), "leave --tokens out")
     assert parsed(program("compile", "fixed-dfa", "--machine", "even.json", "--json"))["n_heads"]
-
-
-# learn
 
 
 def test_what_is_learned_runs_at_larger_sizes_and_is_saved(program):

@@ -101,9 +101,6 @@ def test_what_commands_name_exists_and_what_is_left_out_is_printed():
     assert script.load() is main
 
 
-# demo and bench
-
-
 def test_the_demo_finds_the_planted_layer_and_its_page_stands_alone(run):
     figures = parsed(run("demo", "--no-adam", "-o", "page.html", "--json"))
     assert figures["closed_form"]["n_heads"] == 1

@@ -4,7 +4,6 @@ The site is the one that ``make docs`` builds before it runs these tests, or ano
 that SITE names; without one they are skipped.
 """
 
-import json
 import os
 import re
 from html import unescape
@@ -15,7 +14,6 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 import polyattn as pa
-from browser import check_page
 from pages import PAGES, ROOT, name_of, read
 from polyattn.cli.main import cli
 
@@ -135,7 +133,6 @@ def test_a_page_that_cannot_be_published_is_found(tmp_path):
 
 
 def text_of(site, page):
-    """The visible text of a page."""
     html = (site / page).read_text(encoding="utf-8")
     article = html[html.index("<article") : html.index("</article>")]
     plain = unescape(re.sub(r"<[^>]+>", "", article))
@@ -168,28 +165,3 @@ def test_everything_public_is_documented(site):
     outcomes, X = text_of(site, "outcomes.html"), pa.data.planted(40, 4, 2, mode="last").X
     for result in (pa.fit(X, X[:, -1]), pa.fit(X[:2], X[:2, -1]), pa.certify(X), pa.certify(X[:2])):
         assert result.outcome.name in outcomes
-
-
-@pytest.mark.slow
-def test_indices_are_whole(site):
-    listed = text_of(site, "benchmarks.html").rpartition("All scripts")[2]
-    for path in (ROOT / "benchmarks").glob("*.py"):
-        runs = 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
-        assert (f"benchmarks/{path.name}" in listed) == runs
-    for path in (ROOT / "docs" / "reproduction").glob("*/table.json"):
-        claim = json.loads(path.read_text(encoding="utf-8"))["claim"]
-        shown = text_of(site, f"reproduction/{path.parent.name}.html")
-        assert re.sub("[\"']", "", claim) in shown
-        assert "holds" in shown
-    scripts = [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "journeys").glob("*.py")]
-    notebooks = {path.stem for path in (site / "_downloads").rglob("*.ipynb")}
-    assert {path.stem for path in scripts} == notebooks
-
-
-@pytest.mark.slow
-def test_pages_in_a_browser(site, browser):
-    """No console message, no request, pictures present, no horizontal scroll on a phone."""
-    # Files of the site lie beside a page or above it; icons of the theme are hidden parts of it.
-    fine = (f"request: {site.resolve().as_uri()}/", "picture without size: <svg")
-    for page in sorted(site.resolve().rglob("*.html")):
-        assert [one for one in check_page(browser, page) if not one.startswith(fine)] == [], page

@@ -57,20 +57,11 @@ def use_saved(path):
         pa.fit(statistics=thing)
     elif isinstance(thing, pa.Certificate) and thing.n_dims < 10:
         pa.verify(thing, forged.X)
-    elif isinstance(thing, pa.programs.Compiled | pa.programs.Learned):
-        use_program(thing)
-
-
-def use_program(thing):
-    if thing.n_dims < 100 and getattr(thing, "n_rows", 0) < 1000:
-        repr(thing.layer)
-        for trace in pa.programs.traces(forged.MEMORY, 1):
-            if thing.schema == forged.MEMORY.schema:
-                assert trace.n_rows > 0
+    elif isinstance(thing, pa.programs.Compiled | pa.programs.Learned) and thing.n_dims < 100:
+        assert getattr(thing, "n_rows", 0) >= 1000 or repr(thing.layer)
 
 
 def use_machine(path):
-    """Load a machine, run it for some steps, and write it again."""
     verb("program", "show", path)
     named = machines.load_machine(path)
     if isinstance(named.machine, machines.DFA):
@@ -81,7 +72,6 @@ def use_machine(path):
 
 
 def use_data(path):
-    """Read sequences and targets, and fit where they are small."""
     printed = verb("fit" if path.suffix == ".npz" else "certify", path, "--json")
     json.loads(printed, parse_constant=pytest.fail)
 
@@ -120,9 +110,7 @@ def good_files(folder):
         machines.save_machine(each, folder / "machine.json")
         found["machine.json"].append((folder / "machine.json").read_bytes())
     found["machine.yaml"] = found["machine.json"]
-    for array in (few, np.asfortranarray(few)):
-        np.save(folder / "X.npy", array)
-        found["npy"].append((folder / "X.npy").read_bytes())
+    found["npy"] = [forged.array_file(array) for array in (few, np.asfortranarray(few))]
     # Tokens of one coordinate, whose heads are found at once.
     few = few[..., :1]
     for arrays, save in (
@@ -159,7 +147,7 @@ def attempt(name, content, folder):
 
 def fuzz(count, seed):
     """``count`` mutations, dealt to the readers in turn."""
-    counts, found, slowest = dict.fromkeys(("read", "refused", "unexpected"), 0), [], 0.0
+    counts, found = dict.fromkeys(("read", "refused", "unexpected"), 0), []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         good, names = good_files(folder), tuple(USES)
@@ -172,11 +160,10 @@ def fuzz(count, seed):
             content = way(rng, forged.pick(rng, good[name]))
             outcome, trace, seconds = attempt(name, content, folder)
             counts[outcome] += 1
-            slowest = max(slowest, seconds)
             if trace or seconds > MOST_SECONDS:
                 found.append([name, number, seconds, trace])
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
-    return {"count": count, "slowest": slowest, "bytes": grown, "found": found} | counts
+    return {"count": count, "bytes": grown, "found": found} | counts
 
 
 def main(count, seed):
@@ -209,7 +196,6 @@ def test_mutated_files_are_read_or_refused(seed):
     # Neither all nor none: the mutations are neither harmless nor always noticed at once.
     assert 0.01 < found["read"] / found["count"] < 0.5
     assert found["read"] + found["refused"] == found["count"]
-    assert found["slowest"] < MOST_SECONDS
     assert found["bytes"] < MOST_BYTES
 
 

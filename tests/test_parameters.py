@@ -38,7 +38,6 @@ def read_rows(page):
 
 
 def quoted(cell):
-    """What stands in backticks in a cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 

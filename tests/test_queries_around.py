@@ -21,7 +21,6 @@ def planted(n_dims=6, mode="causal", bias=False, n_outputs=6):
 
 
 def turned(frequencies=(1.0, 0.1), mode="causal", n_dims=6, size=1.0, bias=False, seed=3):
-    """Two heads with rotary positions."""
     return pa.data.random_softmax_layer(
         n_dims, n_dims, 2, size, 2 * len(frequencies), mode, seed, bias=bias, rotary=frequencies
     )
@@ -247,23 +246,16 @@ def test_wrong_assumptions_are_named(kind, residual, given):
     assert next(iter(given)) in found.outcome.next_step
 
 
-def sloped(X):
-    """Logits less by half the distance: positions that turn nothing."""
-    return oracle.changed_attention(
-        LAYER, X, logits=lambda Z, _X: Z - 0.5 * np.abs(oracle.behind(Z.shape[1]))
-    )
-
-
 NORMED = sublayer(LAYER, "rms_norm")
 NOTHING = {
     "linear": lambda X: X @ MAP,
     "linear, biased": lambda X: (X @ MAP + 0.5).astype(np.float32),
-    "token": lambda X: X,
     "token and constant, biased": lambda X: X + 1.5,
-    "constant": lambda X: np.ones((*X.shape[:2], 3)),
     "another map beside": lambda X: X @ MAP + LAYER(X),
     "normalised alone": lambda X: oracle.normalised(X, "rms_norm"),
-    "slopes": sloped,
+    "slopes": lambda X: oracle.changed_attention(
+        LAYER, X, logits=lambda Z, _X: Z - 0.5 * np.abs(oracle.behind(Z.shape[1]))
+    ),
     "norm afterwards": lambda X: oracle.normalised(X + LAYER(X), "layer_norm"),
     "squashed, float32": lambda X: (np.tanh(1e-3 * LAYER(X)) / 1e-3).astype(np.float32),
     "another eps": lambda X: LAYER(X / (np.sqrt(np.mean(X**2, axis=2, keepdims=True)) + 1e-4)),

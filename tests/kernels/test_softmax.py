@@ -14,14 +14,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.judging.residuals import (
-    ALARM,
-    Residuals,
-    alarms,
-    noise_scores,
-    residuals,
-    structure_scores,
-)
+from polyattn.softmax.judging import residuals as judging
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import OutOfTime, seconds_left, until
@@ -57,8 +50,8 @@ def boolean_task(count, n_tokens, n_dims, n_heads, seed=0, **options):
 )
 def test_what_is_not_noise_fails_the_test_made_for_it(name, make):
     rng = np.random.default_rng(0)
-    training, held_out = (Residuals(tuple(make(rng, n)), 1.0) for n in (400, 50))
-    assert name in alarms(noise_scores(training, held_out, 10))
+    training, held_out = (judging.Residuals(tuple(make(rng, n)), 1.0) for n in (400, 50))
+    assert name in judging.alarms(judging.noise_scores(training, held_out, 10))
 
 
 @pytest.mark.parametrize(
@@ -77,12 +70,10 @@ def test_a_function_of_the_input_fails_the_test_made_for_it(name, extra, tokens)
     targets = task.Y + extra(task.X, task.Y) + noise
     examples = Examples((ExampleBlock(task.X, targets, None),))
     here = polish(examples, task.layer.attn, 10)
-    left = residuals(examples, here)
+    left = judging.residuals(examples, here)
     sigma = np.sqrt(left.power / (left.values.size - here.attn.size - here.value.size))
-    failed = {
-        each for each, s in structure_scores(examples, left, here, sigma).items() if s > ALARM
-    }
-    assert failed == set() if name is None else name in failed
+    failed = judging.alarms(judging.structure_scores(examples, left, here, sigma))
+    assert failed == () if name is None else name in failed
 
 
 # The convex body -------------------------------------------------------------------------------
