@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 import polyattn as pa
+from browser import check_page
 from pages import PAGES, ROOT, name_of, read
 from polyattn.cli.main import cli
 
@@ -165,3 +166,12 @@ def test_everything_public_is_documented(site):
     outcomes, X = text_of(site, "outcomes.html"), pa.data.planted(40, 4, 2, mode="last").X
     for result in (pa.fit(X, X[:, -1]), pa.fit(X[:2], X[:2, -1]), pa.certify(X), pa.certify(X[:2])):
         assert result.outcome.name in outcomes
+
+
+@pytest.mark.slow
+def test_pages_in_a_browser(site, browser):
+    """No console message, no request, pictures present, no horizontal scroll on a phone."""
+    # Files of the site lie beside a page or above it; icons of the theme are hidden parts of it.
+    fine = (f"request: {site.resolve().as_uri()}/", "picture without size: <svg")
+    for page in sorted(site.resolve().rglob("*.html")):
+        assert [one for one in check_page(browser, page) if not one.startswith(fine)] == [], page

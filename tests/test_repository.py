@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -125,6 +126,14 @@ def test_tests_speak_through_public_names():
     }.items():
         assert len(inner(Path("tests/test_x.py"), text)) == wrong, text
     assert inner(Path("tests/test_papers_x.py"), "from polyattn_papers.tasks import automata") == []
+
+
+def test_pins_cover_the_declared_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
+    declared = sum(project["optional-dependencies"].values(), project["dependencies"])
+    names = {re.split(r"[\[<>=]", requirement)[0] for requirement in declared} - {"polyattn"}
+    assert names <= set(pins)
 
 
 # ---------------------------------------------------------------- imports and the wheel
