@@ -30,6 +30,7 @@ LEFT_OUT = {
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes hours",
     "make mutants": "it takes an hour",
+    "make compare BASE=b475fbd": "it builds another commit and takes minutes",
     "polyattn fit 'shard-*.npz' --workers 2": "tests/test_cli_data.py starts workers",
     "polyattn certify 'shard-*.npz' --dask tcp://scheduler:8786 --checkpoint run.safetensors": (
         "there is no such scheduler; tests/test_cli_data.py has one"

@@ -60,7 +60,9 @@ def test_a_regressor_is_least_squares_in_every_form_at_once_and_in_parts(
     expected = optimum(X, rows, fields, ridge, of_rows, Z)
     used = [i for i in range(12) if weights[i]]
     used_Z = None if Z is None else [Z[i] for i in used]
-    verdict = pa.certify([X[i] for i in used], form=form, context=used_Z).verdict
+    verdicts = {pa.certify([X[i] for i in used], form=form, context=used_Z).verdict}
+    if any(map(callable, fields.values())):  # sums do not tell which features are equal
+        verdicts.add("undecided")
     whole = REGRESSOR(form=form, ridge=ridge, solver=solver)
     whole.fit(X, Y, weights if weighted else None, context=Z)
     models = [whole]
@@ -73,7 +75,8 @@ def test_a_regressor_is_least_squares_in_every_form_at_once_and_in_parts(
         assert np.linalg.norm(found - expected) <= 1e-7 * np.linalg.norm(expected) + 1e-9
         score = r2_score(rows, expected, sample_weight=of_rows)
         assert model.score(X, Y, weights, context=Z) == pytest.approx(score, abs=1e-6)
-        assert (model.result_.form, model.certificate_.verdict) == (form, verdict)
+        assert model.result_.form == form
+        assert model.certificate_.verdict in verdicts
 
 
 OPTIONS = [

@@ -77,7 +77,7 @@ class Gram:
     @property
     def keeps_digits(self) -> bool:
         """Whether underflow, 2^-1074 for a product of sums times u^2 in a row, disappears."""
-        least = max(LEAST_POWER, 2.0**-1000 * self.n_roundings * (1.0 + self.largest**2))
+        least = max(LEAST_POWER, 2.0**-1000 * self.n_roundings * (1.0 + self.largest * self.largest))
         return bool(np.all(self.powers >= least))
 
     @cached_property
