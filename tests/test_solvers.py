@@ -70,27 +70,6 @@ def by_kernel(X, Y, fresh, ridge=0.0):
     return kernel_of(fresh, X) @ np.linalg.lstsq(kernel, Y, rcond=1e-11)[0]
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1.0])
-@pytest.mark.parametrize("scale", [1e-11, 1e5])
-def test_the_dual_does_not_depend_on_sizes(scale, ridge):
-    """Of tokens, of weights, all alike or not: independent rows are met, whatever they weigh."""
-    rng = np.random.default_rng(0)
-    X, Y, fresh = (rng.standard_normal(shape) for shape in ((40, 5, 12), (40, 2), (9, 5, 12)))
-    # Sequences of zeros are predicted as zero, and change nothing else.
-    padded = np.concatenate([scale * X, np.zeros((2, 5, 12))])
-    outputs = np.concatenate([Y, np.ones((2, 2))])
-    expected = by_kernel(X, Y, fresh, ridge)
-    found = pa.fit(padded, outputs, ridge=ridge * scale**6, solver="dual")
-    assert oracle.relative_error(found.predict(scale * fresh), expected) < 1e-11
-    assert (found.solver, found.rank) == ("dual", None if ridge else 40)
-    residual = np.sum((Y - by_kernel(X, Y, X, ridge)) ** 2)
-    assert found.risk == pytest.approx((4 + residual) / 42, rel=1e-9)
-    if ridge == 0.0:
-        for weights in (np.full(40, scale**4), 10.0 ** rng.uniform(-40, 0, 40)):
-            found = pa.fit(X, Y, solver="dual", sample_weight=weights)
-            assert oracle.relative_error(found.predict(fresh), expected) < 1e-11
-
-
 @pytest.mark.parametrize("apart", [0.0, 1e-6, 1e-8])
 def test_a_singular_kernel_finds_the_mean_or_says_what_it_hides(apart):
     """Repeated sequences of unlike targets, with features too many to hold (p = 864,000)."""
