@@ -8,19 +8,13 @@ from hypothesis import strategies as st
 import oracle
 import polyattn as pa
 from polyattn.errors import InvalidInput
+from test_certify import MODES, NAMES, flat
 
-MODES = oracle.MODES
 DELTA = 0.1
-DOMAINS = {"real": pa.domains.Real, "boolean": pa.domains.Boolean, "one_hot": pa.domains.OneHot}
 
 
 def gaussian(n_sequences, n_tokens=3, n_dims=2, seed=0):
     return np.random.default_rng(seed).standard_normal((n_sequences, n_tokens, n_dims))
-
-
-def flat(n_sequences=60, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n_sequences, 3, 2)) @ rng.standard_normal((2, 3))
 
 
 # Bounds -----------------------------------------------------------------------------------------
@@ -162,8 +156,8 @@ def test_misuse_of_bounds_is_refused_by_name():
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_two_layers_agree_on_deficient_data_and_differ_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    name, n_dims, n_tokens = str(rng.choice([*DOMAINS])), *rng.integers([2, 1], [6, 4]).tolist()
-    domain = DOMAINS[name](n_tokens if rng.random() < 0.5 else None)
+    name, n_dims, n_tokens = str(rng.choice([*NAMES])), *rng.integers([2, 1], [6, 4]).tolist()
+    domain = NAMES[name](n_tokens if rng.random() < 0.5 else None)
     X = [oracle.some_tokens(name, (n_tokens, n_dims - 1), rng) for _ in range(rng.integers(1, 25))]
     copied = name != "one_hot"  # the last coordinate is the first one, or the symbol is missing
     X = [np.concatenate([x, copied * x[:, :1]], axis=1) for x in X]
@@ -202,10 +196,10 @@ def test_symbols_that_are_seldom_together_are_found():
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    name = str(rng.choice([*DOMAINS]))
+    name = str(rng.choice([*NAMES]))
     n_dims, n_tokens = int(rng.integers(2, 4 - bias)), int(rng.integers(2, 5))
     lengths = n_tokens if rng.random() < 0.5 else None
-    domain = DOMAINS[name](lengths)
+    domain = NAMES[name](lengths)
     X = [oracle.some_tokens(name, (n_tokens, n_dims), rng) for _ in range(int(rng.integers(1, 40)))]
     if name != "one_hot":
         X = [np.concatenate([x[:, :-1], x[:, :1]], axis=1) for x in X]

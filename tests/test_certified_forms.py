@@ -176,18 +176,11 @@ OTHERS = {"key": [0], "value": [1, 2], "include_query": False}
 UNDECIDED = {
     "overlap": (dependent, {"key": [0, 1, 2], "value": [0, 1]}),
     "decays": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "decay": [0.5, 0.9]}),
-    "window": (dependent, {"mode": "causal", "key": [0, 1, 2], "value": [0], "window": 3}),
-    "others": (dependent, {"mode": "full", "key": [0, 1, 2], "value": [0], "include_query": False}),
     "linear": (dependent, {"key": [0, 1, 2], "value": [0], "skip": True, "intercept": True}),
     "function": (dependent, {"key": pa.maps.polynomial(2), "value": [0]}),
-    "matrix": (dependent, {"key": SLANTED}),
     "matrix query": (dependent, {"query": SLANTED}),
     "cancelling": (cancelling, OTHERS),
-    "cancelling window": (cancelling, OTHERS | {"window": 4}),
     "cancelling matrix": (cancelling, OTHERS | {"key": THIRD, "value": [1]}),
-    "cancelling function": (
-        cancelling, OTHERS | {"key": pa.maps.polynomial(1), "value": [1], "query": [0]},
-    ),
     "pooled": (cancelling, {"key": [0], "value": [1], "lags": 1, "query": [2]}),
 }  # fmt: skip
 

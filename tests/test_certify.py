@@ -343,9 +343,6 @@ def test_a_sampler_shows_disagreement_and_never_proves_agreement():
     assert [np.array_equal(draws[0], each) for each in draws[1:]] == [True, True, False]
 
 
-# What never occurs ------------------------------------------------------------------------------
-
-
 def test_features_that_never_occur_are_left_out_and_the_rest_is_decided():
     """In-context regression: the last token asks, and its label is 0."""
     rng = np.random.default_rng(8)
@@ -390,19 +387,15 @@ def test_one_row_of_many_is_seen():
         assert pa.verify(pa.certify(X, mode), X)
 
 
-# Associative memory [yau2024: section 4.2, figure 2] --------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("unitary", "expected"), [(0.95, 0.061), (0.0, 2.5)])
 def test_smallest_eigenvalues_of_the_paper(unitary, expected):
+    """Of associative memory [yau2024: section 4.2, figure 2]."""
     X = pa.data.associative_memory(2**14, 4, unitary=unitary, random_state=0).X
     found = pa.certify(X)
     assert (found.verdict, found.n_features) == ("identifiable", 288)
     assert found.lambda_min == pytest.approx(expected, rel=0.1)
 
-
-# Misuse -----------------------------------------------------------------------------------------
 
 ONES = np.ones((3, 2, 2))
 MISUSE = [

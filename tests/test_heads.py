@@ -11,6 +11,7 @@ import oracle
 import polyattn as pa
 from oracle import EPS, FORMS, KINDS, relative_error
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from test_layers import linear, remade, rows_of
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -189,10 +190,6 @@ def test_where_nothing_folds_the_best_heads_are_those_of_the_singular_values():
 # ------------------------------------------------------------------ fits: limits on their number
 
 
-def rows_of(outputs):
-    return np.concatenate([np.atleast_2d(each) for each in outputs])
-
-
 def power(outputs):
     """The mean of squared norms."""
     return float(np.mean(np.sum(rows_of(outputs) ** 2, axis=1)))
@@ -211,13 +208,9 @@ def change(predicted, computed):
 
 def layer_of(form, n_dims, context=None, n_heads=1, n_outputs=2, seed=1):
     """A layer with ``n_heads`` random heads for each scale of the form."""
-    parts = oracle.random_layer(
-        form, n_dims, context, n_heads * oracle.n_scales(form), n_outputs, seed
-    )
-    parts["head_scales"] = np.repeat(np.arange(oracle.n_scales(form)), n_heads)
-    return pa.LinearAttention(
-        form=pa.Form(**form), n_dims=n_dims, n_context_dims=context, **parts
-    )  # fmt: skip
+    scales = np.repeat(np.arange(oracle.n_scales(form)), n_heads)
+    sizes = {"n_heads": len(scales), "n_outputs": n_outputs, "seed": seed}
+    return remade(linear(form, n_dims, context, **sizes), head_scales=scales)
 
 
 def data_for(layer, noise=0.0, count=120, seed=0):
@@ -457,9 +450,6 @@ def test_heads_of_limited_rank_beat_truncated_ones_and_have_a_gap():
         assert max(np.linalg.matrix_rank(A, 1e-9) for A in result.layer.attn) <= rank
 
 
-# ------------------------------------------------------------------ units
-
-
 @pytest.mark.parametrize("name", ["disjoint", "decays", "skip-intercept"])
 def test_planted_heads_are_found_in_any_units(name):
     truth = layer_of(FORMS[name], 3)
@@ -509,8 +499,6 @@ def test_a_small_head_is_kept_while_the_data_show_it(size, apart, n_heads):
     assert (result.layer.n_heads, result.condition > 1e4) == (n_heads, apart < 1)
     assert change(result.predict(X), result.layer(X)) < 1e-10 / apart
 
-
-# ------------------------------------------------------------------ misuse
 
 COEF = generic(3, 2)
 WRONG = [

@@ -185,9 +185,6 @@ def test_so_many_sequences_are_enough_and_a_sixteenth_is_not(name, d, n):
         assert (np.mean(smallest < found.lambda_min / 2) <= 0.1) == enough
 
 
-# Misuse -----------------------------------------------------------------------------------------
-
-
 def test_misuse_is_named():
     for options, words in (
         ({"n_dims": 0}, "n_dims"), ({"n_tokens": 0}, "n_tokens"), ({"mode": "first"}, "mode"),

@@ -89,9 +89,6 @@ def test_rows_of_many_features_have_their_minimiser(n_rows, n_dims, n_classes, r
     assert n_rows == 30 or fit(X, labels).outcome.name == "separable"
 
 
-# ------------------------------------------------------------------ units
-
-
 def test_sizes_of_tokens_weights_and_ridges_are_units():
     X, labels = class_task(200, 5, 3, 3)
     one, free = fit(X, labels, ridge=1.0), fit(X, labels)
@@ -252,8 +249,6 @@ def test_a_large_sequence_does_not_hide_the_others(size):
         penalised = small.risk * 80 + 1e-9 * np.sum(theta_of(small) ** 2)
         assert penalised <= result.risk * 80 + 1e-9 * np.sum(theta_of(result) ** 2) + 1e-6
 
-
-# ------------------------------------------------------------------ misuse
 
 MISUSE = (
     ({"labels": np.linspace(0, 1, 40)}, "class numbers"),

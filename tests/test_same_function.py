@@ -406,9 +406,6 @@ def test_rotary_heads_differ_by_the_root_mean_square_over_offsets(n_dims):
     assert match.worst_attn == pytest.approx(oracle.relative_error(attn[0], attn[1]), rel=1e-12)
 
 
-# ------------------------------------------------------------------ misuse
-
-
 def test_only_like_layers_are_compared():
     plain, layer = linear(), softmax()
     decays = [linear({"mode": "causal", "decay": decay}) for decay in (0.5, 0.6)]

@@ -10,8 +10,6 @@ import oracle
 import polyattn as pa
 from oracle import EPS
 
-# ------------------------------------------------------------------ near and beyond the limits
-
 
 @pytest.mark.parametrize("bits", [6, 10, 14])
 def test_a_kernel_is_refined_to_kappa_eps(bits):
@@ -53,9 +51,6 @@ def test_a_small_ridge_that_steadies_moments_is_added():
     expected, without = (pa.fit(X, Y, ridge=each, solver="direct") for each in (ridge, 0.0))
     assert oracle.relative_error(found.coef, expected.coef) < 1e-2
     assert np.linalg.norm(expected.coef) < 0.9 * np.linalg.norm(without.coef)
-
-
-# ------------------------------------------------------------------ kernels of rows
 
 
 def kernel_of(X, Z):

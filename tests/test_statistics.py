@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
-from oracle import FORMS, contexts_for, design, forms, predicted, sequences, split_context
+from oracle import contexts_for, design, forms, predicted, sequences, split_context
 from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
+from test_ridge import split
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 both_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -21,19 +22,8 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((9, 3, 2)), RNG.standard_normal((9, 1))
 
 
-def in_mode(rows, X, mode):
-    """Target rows in the form that a mode wants."""
-    if rows is None or mode == "last":
-        return rows
-    borders = np.cumsum([0, *map(len, X)])
-    return [rows[a:b] for a, b in itertools.pairwise(borders)]
-
-
 def fitted(statistics, ridge=1.0):
     return pa.fit(statistics=statistics, ridge=ridge)
-
-
-# Sums over rows -----------------------------------------------------------------------------
 
 
 @given(
@@ -51,7 +41,7 @@ def test_statistics_are_sums_over_the_predicted_positions(
     weights = rng.uniform(0.1, 3, len(X)) if weighted else np.ones(len(X))
     w = np.repeat(weights, [len(predicted(len(x), mode)) for x in X])[:, None]
     rows = rng.standard_normal((len(psi), n_outputs)) / size
-    given_Y = in_mode(rows if n_outputs else None, X, mode)
+    given_Y = split(X, rows, mode) if n_outputs else None
     given_w = weights if weighted else None
     made = [
         kind(3, n_outputs, form=pa.Form(**form), n_context_dims=width).update(
@@ -109,7 +99,7 @@ def test_parts_in_any_order_and_any_batches_are_the_whole(kind, fields, X, cuts,
     form = {key: value for key, value in form.items() if key not in ("decay", "mean")}
     rng, mode, context = np.random.default_rng(seed), form["mode"], contexts_for(X, form, width)
     n_rows = sum(len(predicted(len(x), mode)) for x in X)
-    Y = in_mode(rng.integers(-3, 4, (n_rows, 1)).astype(float), X, mode)
+    Y = split(X, rng.integers(-3, 4, (n_rows, 1)).astype(float), mode)
     weights = rng.integers(0, 3, len(X)).astype(float)
     X, Z = ([np.rint(4 * x) for x in each or ()] for each in (X, context))
 
@@ -318,20 +308,6 @@ def test_forgotten_sums_prove_nothing_that_data_do_not(kind):
     for _ in range(4):  # below all that float64 holds
         good.update(np.ones((1, 1, 2)), forget=1e-100)
     assert pa.certify(statistics=good).verdict == "undecided"
-
-
-def test_saved_sums_of_every_form_go_on_as_if_nothing_had_happened(tmp_path):
-    rng = np.random.default_rng(0)
-    X = [rng.standard_normal((n, 3)) for n in (1, 4, 3)]
-    for number, name in enumerate(sorted(FORMS.keys() - {"own-function"})):
-        form, width = split_context(FORMS[name])
-        context = contexts_for(X, {"mode": form.get("mode", "last")}, width)
-        sums = KINDS[number % 2](3, form=pa.Form(**form), n_context_dims=width)
-        for _ in range(2):  # empty, and not
-            sums.save(tmp_path / "sums")
-            loaded = pa.load(tmp_path / "sums")
-            assert loaded == sums, name
-            assert loaded.update(X, context=context) == sums.update(X, context=context), name
 
 
 # Checkpoints --------------------------------------------------------------------------------

@@ -50,8 +50,6 @@ def two_threads():
         assert numbers() == before
 
 
-# ------------------------------------------------------------------ threads
-
 RNG = np.random.default_rng(0)
 TALL = RNG.standard_normal((700, 4, 7)), RNG.standard_normal((700, 2))
 WIDE = RNG.standard_normal((200, 3, 12)), RNG.standard_normal((200, 2))

@@ -13,6 +13,7 @@ import oracle
 import polyattn as pa
 from oracle import MODES, relative_error
 from polyattn.errors import OutOfRange, PolyattnError
+from test_fit import rows_of
 
 FORMS = {
     **{mode: {"mode": mode} for mode in MODES},
@@ -37,13 +38,6 @@ def targets_of(batch, mode, n_outputs=2, seed=1):
     if mode == "last":
         return rng.standard_normal((len(batch), n_outputs))
     return [rng.standard_normal((n, n_outputs)) for n in batch.lengths]
-
-
-def rows_of(outputs):
-    return np.concatenate([np.reshape(part, (-1, np.shape(part)[-1])) for part in outputs])
-
-
-# ------------------------------------------------------------------ the batch
 
 
 def test_ids_may_be_given_in_any_way_and_stay_ids_in_memory():
@@ -73,9 +67,6 @@ def test_other_ids_are_refused():
     for ids, word in WRONG:
         with pytest.raises(PolyattnError, match=re.escape(word)):
             pa.SequenceBatch.from_ids(ids, 3)
-
-
-# ------------------------------------------------------------------ the same as dense tokens
 
 
 @pytest.mark.parametrize(("mode", "bias"), [("last", False), ("causal", True), ("full", False)])
@@ -135,9 +126,6 @@ def test_counts_of_symbols_have_the_rational_optimum_of_dense_tokens(data):
     assert found.outcome.name == wanted
 
 
-# ------------------------------------------------------------------ many symbols
-
-
 def test_many_symbols_stay_sparse_and_few_do_not():
     few, many = ids_of(3, [5] * 9), ids_of(MANY, [5] * 9)
     assert type(pa.fit(few, np.ones(9))) is pa.FitResult
@@ -169,9 +157,6 @@ def test_heads_see_many_ids_as_they_see_dense_tokens(name):
     np.testing.assert_allclose(rows_of(layer(batch)), rows_of(layer(list(batch))), rtol=1e-9)
 
 
-# ------------------------------------------------------------------ what rounding hides
-
-
 def test_a_ridge_that_rounding_hides_is_not_ok():
     """Symbols 1 and 2 come together, 3 and 4 in a fixed sum: the ridge alone divides them."""
     rng = np.random.default_rng(0)
@@ -190,9 +175,6 @@ def test_a_ridge_that_rounding_hides_is_not_ok():
         found = pa.fit(batch, Y, ridge=ridge, solver="one_hot")
         error = relative_error(found.table.matrices()[0].toarray()[0], truth)
         assert found.outcome.ok == (error < 1e-4) == is_found
-
-
-# ------------------------------------------------------------------ what is refused
 
 
 def test_what_counts_do_not_know_is_refused():

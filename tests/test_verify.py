@@ -95,9 +95,6 @@ def is_refused(document, X, path, domain=None):
         return True
 
 
-# Genuine ones -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_genuine_certificates_are_accepted_in_memory_and_from_files(name, certificates, tmp_path):
     X, _, verdict = CASES[name]

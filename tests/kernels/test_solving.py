@@ -21,8 +21,6 @@ from polyattn.stats.rows import Rows
 
 pytestmark = pytest.mark.kernel
 
-# ------------------------------------------------------------------ products in place
-
 
 @pytest.mark.parametrize("size", [1, blas.PANEL, blas.PANEL + blas.TILE + 1, 3 * blas.PANEL + 5])
 def test_cholesky_by_tiles(size):
@@ -38,9 +36,6 @@ def test_cholesky_by_tiles(size):
     indefinite = np.eye(size, order="F")
     indefinite[size // 2, size // 2] = -1.0
     assert not blas.factor_lower(indefinite)
-
-
-# ------------------------------------------------------------------ threads
 
 
 def test_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
@@ -61,9 +56,6 @@ def test_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
         with pytest.raises(ValueError, match="first"):
             map_pieces(work, range(6))
         assert running == []
-
-
-# ------------------------------------------------------------------ conjugate gradients
 
 
 def power(columns):
