@@ -27,18 +27,8 @@ def some_data(form, n_context_dims, n_sequences=40, seed=1, n_dims=3, n_tokens=6
     return X, [rng.standard_normal((len(x) + longer, n_context_dims)) for x in X]
 
 
-def enough(form, n_context_dims, seed=1):
-    p = oracle.spanning("real", form, 3, n_context_dims, lengths=(1, 1)).ncols()
-    few = form.get("mode", "last") != "last"
-    return some_data(form, n_context_dims, p // 2 + 20 if few else 2 * p + 20, seed)
-
-
 def flat(outputs):
-    """All numbers, whether sequences are of one length or not."""
     return np.concatenate([np.ravel(each) for each in outputs])
-
-
-# Verdicts ---------------------------------------------------------------------------------------
 
 
 @given(fields=oracle.forms(n_dims=2, exact=True), X=oracle.sequences(n_dims=2, exact=True),
@@ -108,15 +98,14 @@ def test_dependent_features_are_recognised_where_tokens_are_rounded():
         assert pa.verify(found, data)
 
 
-# The lemma: one minimiser, or two ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", oracle.FORMS)
 def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     """Zero risk means the true function, on inputs of other lengths too."""
     form, n_context_dims = oracle.split_context(oracle.FORMS[name])
     options = {"form": pa.Form(**form), "n_context_dims": n_context_dims}
-    X, Z = enough(form, n_context_dims)
+    p = oracle.spanning("real", form, 3, n_context_dims, lengths=(1, 1)).ncols()
+    few = form.get("mode", "last") != "last"
+    X, Z = some_data(form, n_context_dims, p // 2 + 20 if few else 2 * p + 20)
     found = pa.certify(X, form=options["form"], context=Z)
     assert found.identifiable
     # lambda_min ||p - p*||^2 <= risk <= lambda_max ||p - p*||^2, as the proof has it.
@@ -194,9 +183,6 @@ def test_sums_that_hide_a_dependence_are_never_called_identifiable(name):
         assert pa.certify(statistics=sums).verdict == "undecided"
 
 
-# Functions of tokens ----------------------------------------------------------------------------
-
-
 def test_any_feature_map_has_a_certificate():
     """The papers' features, written by hand: a sequence is one token, and features what it asks."""
     X = np.random.default_rng(4).standard_normal((80, 3, 2))
@@ -231,9 +217,6 @@ def test_a_context_is_part_of_the_data():
     witness = pa.certify(X[:4], context=Z[:4], domain=other).witness()
     assert any(np.array_equal(witness.context, z) for z in Z[50:53])
     assert oracle.witness_fails(witness, X[:4], {}, Z[:4]) == []
-
-
-# Token ids --------------------------------------------------------------------------------------
 
 
 def rank_of_counts(ids, mode):

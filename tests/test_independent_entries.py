@@ -38,9 +38,7 @@ def found_for(name, d, n, mode="last", most=6):
 
 def enumerated(name, d, n, mode="last"):
     """Chances (rows,) and features (rows, p) of all predicted positions of all sequences."""
-    values, chances = (
-        np.array([*each], dtype=float) for each in zip(*ENTRIES[name].items(), strict=True)
-    )
+    values, chances = np.array([*ENTRIES[name].items()], dtype=float).T
     places = np.array(list(product(range(len(values)), repeat=n * d)))
     X, weights = values[places].reshape(-1, n, d), np.prod(chances[places], axis=1)
     psi = oracle.plain_design(X, mode)
@@ -56,7 +54,6 @@ def population(name, d, n, mode="last"):
 @pytest.mark.parametrize("mode", oracle.MODES)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_second_moment_is_that_of_the_enumerated_population(name, mode):
-    """Smallest and largest eigenvalue, rank, and whether the layer is determined."""
     for d, n in [(1, 1), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2), (4, 1)]:
         matrix, rank = population(name, d, n, mode)
         expected, found = np.linalg.eigvalsh(matrix), found_for(name, d, n, mode)
@@ -117,9 +114,6 @@ def test_one_token_is_the_counterexample_to_the_lemma(d):
         assert len(certificate.witness().input) == 2  # two tokens tell the two layers apart
         with pytest.raises(InvalidInput, match="enough"):
             signs.n_samples()
-
-
-# How many sequences -----------------------------------------------------------------------------
 
 
 def leverages(name, d, n, mode="last"):

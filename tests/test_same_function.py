@@ -98,8 +98,6 @@ def worst(found, planted):
     return max(match.worst_attn, match.worst_value)
 
 
-# ------------------------------------------------------------------ every kind of layer
-
 KINDS = {
     "linear": (lambda seed, bias: linear({"mode": "causal", "bias": bias}, n_heads=3, seed=seed),
                disguised_linear, 1e-5),
@@ -115,9 +113,8 @@ def test_a_disguise_is_seen_through(kind, seed, bias, power):
     """Whatever the size of the outputs, and of coefficients."""
     make, disguise, tolerance = KINDS[kind]
     layer = make(seed, bias)
-    layer, other = (
-        remade(each, value=10.0**power * each.value) for each in (layer, disguise(layer, seed))
-    )
+    both = layer, disguise(layer, seed)
+    layer, other = (remade(each, value=10.0**power * each.value) for each in both)
     X = np.random.default_rng(seed).standard_normal((3, 6, 3))
     size = np.abs(layer(X)).max()
     np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
@@ -202,9 +199,6 @@ def test_zero_and_idle_layers_keep_one_head():
     off = np.array([1.0, 0.0, 1.0])[:, None, None]
     dead = remade(layer, value=layer.value * off)
     assert worst(remade(dead, attn=dead.attn * (1 + 6 * (off == 0))), dead) == 0.0
-
-
-# ------------------------------------------------------------------ linear layers
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -328,9 +322,6 @@ def test_large_layers_are_compared_without_all_their_coefficients_at_once():
     assert pa.coefficient_distance(layer, near) == pytest.approx(expected, rel=1e-12)
     assert pa.same_function(layer, pa.LinearAttention(2.0 * A, v[:, None] / 2.0))
     assert not pa.same_function(layer, near)
-
-
-# ------------------------------------------------------------------ softmax layers
 
 
 def test_heads_that_cancel_or_are_nearly_equal_are_dropped():

@@ -1,7 +1,5 @@
 """Token ids stand for one-hot tokens: whatever takes dense tokens takes them, in less memory."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -90,7 +88,6 @@ def test_whatever_takes_dense_tokens_takes_ids(mode, bias):
 
 @given(st.data())
 def test_counts_of_symbols_have_the_rational_optimum_of_dense_tokens(data):
-    """Of all forms that counts know, with weights and ridges, in any units; all that a fit says."""
     fields = data.draw(st.sampled_from(list(FORMS.values())))
     n_symbols = data.draw(st.integers(1, 4))
     symbols = st.lists(st.integers(0, n_symbols - 1), min_size=1, max_size=5)

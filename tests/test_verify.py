@@ -128,9 +128,6 @@ def test_a_loaded_certificate_knows_what_it_lacks(certificates, tmp_path):
         assert is_refused(document, CASES[name][0], tmp_path / "c.json") == refused
 
 
-# Changed ones -----------------------------------------------------------------------------------
-
-
 def lies(document):
     """Values of each entry that make a certificate false, as plausible as may be."""
     d, verdicts = document, {YES, NO, OPEN}
@@ -286,9 +283,6 @@ def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):
         assert is_refused(document | {"prime": wrong}, X, tmp_path / "c.json")
 
 
-# Files and the verb -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["gram", "form of prompts", "ids"])
 def test_every_change_without_a_new_seal_is_refused_by_the_name_of_the_file(
     name, certificates, tmp_path
@@ -315,7 +309,6 @@ def test_entries_of_the_wrong_kind_are_named_though_sealed(certificates, tmp_pat
 
 
 def test_the_verb_takes_lengths_and_sums_and_its_exit_code_is_the_verdict(run):
-    """Other options and misuse: in the tests of the verbs."""
     np.save("boolean.npy", BOOLEAN)
     np.save("steep.npy", GAUSSIAN @ [[1, 0, 1], [0, 1, 0], [0, 0, 1e-6]])
     pa.Moments(3).update(GAUSSIAN).save("moments.safetensors")

@@ -78,9 +78,6 @@ def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
     assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
 
 
-# ------------------------------------------------------------------ iterations that stop early
-
-
 def correlated():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 4, 3)) @ np.array([[2, 0, 0], [1, 1, 0], [0, 1, 0.5]])
@@ -115,9 +112,6 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     result = pa.fit(X, Y, ridge=1.0, solver="iterative")
     assert (result.outcome.ok, result.solver) == (False, "iterative")
     assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
-
-
-# ------------------------------------------------------------------ log-loss: what proofs rest on
 
 
 def problem(n_classes, ridge):
