@@ -34,7 +34,6 @@ def flat(outputs):
 @given(fields=oracle.forms(n_dims=2, exact=True), X=oracle.sequences(n_dims=2, exact=True),
        repeat=st.integers(1, 4), method=st.sampled_from(["auto", "exact", "float"]))  # fmt: skip
 def test_no_verdict_is_wrong_whatever_the_form(fields, X, repeat, method):
-    """A handful of sequences, or several such handfuls: enough of them for some forms."""
     form, n_context_dims = oracle.split_context(fields)
     rng = np.random.default_rng(len(X))
     X = [*X, *(np.roll(x, 1, axis=0) + rng.integers(-1, 2, x.shape) for x in X * (repeat - 1) ** 2)]

@@ -41,7 +41,6 @@ def features_of_domain(name, mode, bias, n_dims, lengths=(1, 6)):
 
 
 def judged(X, form, domain, everywhere, method):
-    """A certificate of which nothing is wrong, and which is verified."""
     found = pa.certify(X, domain=domain, method=method, **form)
     real = features_of_domain("real", n_dims=X[0].shape[1], **form)
     assert oracle.wrong_claims(found, oracle.exact_design(X, form), everywhere, real) == [], found

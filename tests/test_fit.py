@@ -213,7 +213,6 @@ def sizes(digits: int) -> st.SearchStrategy[float]:
 
 @given(problems())
 def test_every_way_finds_the_rational_optimum(problem):
-    """Of all forms, with weights and ridges; by every solver, and from sums of parts."""
     judge = Judge(problem)
     for way in WAYS:
         result = problem.fit(way)

@@ -191,7 +191,6 @@ def test_gcv_of_singular_moments_counts_rounding_as_zero():
 
 
 def test_exact_targets_want_the_smallest_ridge():
-    """No error is left, and what the sums round to is none."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 4, 2))
     Y = oracle.plain_design(X) @ rng.standard_normal((6, 2))
