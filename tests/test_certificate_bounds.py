@@ -31,6 +31,8 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, b
         for kind in ("leverage", "worst_case")
     )
     assert np.all(bound <= worst * (1 + 1e-9))
+    zeros = np.zeros((20,) if mode == "last" else (20, 4))
+    np.testing.assert_array_equal(found.bound(fresh, 0.5, 0.5), zeros)
     smallest = np.sqrt(np.linalg.eigvalsh(second)[0])
     ratio = worst / (2.0 * excess * np.linalg.norm(new, axis=1) / smallest)
     assert np.all((ratio >= 1 - 1e-9) & (ratio <= 1.01))
