@@ -8,22 +8,13 @@ from hypothesis import strategies as st
 import oracle
 import polyattn as pa
 from polyattn.errors import InvalidInput
+from test_certify import MODES, NAMES, flat
 
-MODES = oracle.MODES
 DELTA = 0.1
-DOMAINS = {"real": pa.domains.Real, "boolean": pa.domains.Boolean, "one_hot": pa.domains.OneHot}
 
 
 def gaussian(n_sequences, n_tokens=3, n_dims=2, seed=0):
     return np.random.default_rng(seed).standard_normal((n_sequences, n_tokens, n_dims))
-
-
-def flat(n_sequences=60, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n_sequences, 3, 2)) @ rng.standard_normal((2, 3))
-
-
-# Bounds -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -40,6 +31,8 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, b
         for kind in ("leverage", "worst_case")
     )
     assert np.all(bound <= worst * (1 + 1e-9))
+    zeros = np.zeros((20,) if mode == "last" else (20, 4))
+    np.testing.assert_array_equal(found.bound(fresh, 0.5, 0.5), zeros)
     smallest = np.sqrt(np.linalg.eigvalsh(second)[0])
     ratio = worst / (2.0 * excess * np.linalg.norm(new, axis=1) / smallest)
     assert np.all((ratio >= 1 - 1e-9) & (ratio <= 1.01))
@@ -55,18 +48,6 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound_and_one_attains_it(mode, b
     apart = np.einsum("rp,pr->r", new, 2 * steepest)
     np.testing.assert_allclose(apart, bound, rtol=1e-6)
     assert np.all(apart <= bound * (1 + 1e-12))
-
-
-def test_bounds_have_the_shape_of_outputs_and_scale_as_risks_do():
-    X = gaussian(100)
-    last, causal = pa.certify(X), pa.certify(X, "causal")
-    for found, shape in ((last, ()), (causal, (3,))):
-        bounds = found.bound(X[:5], 1.0)
-        assert bounds.shape == (5, *shape)
-        np.testing.assert_allclose(found.bound(X[2], 1.0), bounds[2], rtol=1e-6)
-    assert [len(rows) for rows in causal.bound([X[0], X[1, :2]], 1.0)] == [3, 2]
-    np.testing.assert_allclose(2 * last.bound(X, 0.25), last.bound(X, 1.0), rtol=1e-12)
-    assert np.all(last.bound(X, 0.5, 0.5) == 0)
 
 
 def test_a_bound_is_infinite_where_nothing_is_proved():
@@ -138,7 +119,7 @@ def test_the_least_risk_beside_noise_is_the_formula(c):
     assert few.bound(X[0], 1.0, **usual) == pytest.approx(few.bound(X[0], 1.0))
 
 
-def test_misuse_of_bounds_is_refused_by_name():
+def test_misuse_of_bounds_and_of_next_data_is_refused_by_name():
     found, bounded = pa.certify(gaussian(4000)), {"noise_power": 0.5, "noise_bound": 1.0}
     for options, words in (
         ({"risk": -1.0}, "risk"), ({"optimal_risk": 2.0}, "optimal_risk"),
@@ -154,16 +135,22 @@ def test_misuse_of_bounds_is_refused_by_name():
     weighted = pa.Moments(2).update(gaussian(60), sample_weight=np.full(60, 2.0))
     with pytest.raises(InvalidInput, match="weight"):
         pa.certify(statistics=weighted).bound(gaussian(3), 1.0, **bounded)
-
-
-# Witnesses --------------------------------------------------------------------------------------
+    ones = np.ones((9, 2, 3))
+    found, finite = (pa.certify(ones, domain=each) for each in ("boolean", pa.domains.Finite(ones)))
+    for certificate, arguments, words in (
+        (found, {"n_sequences": 0}, "n_sequences"), (finite, {}, "domain"),
+        (found, {"candidates": 0 * ones}, "domain"),
+        (found, {"candidates": ones[..., :2]}, "3 coordinates"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=words):
+            certificate.next_data(**arguments)
 
 
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_two_layers_agree_on_deficient_data_and_differ_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    name, n_dims, n_tokens = str(rng.choice([*DOMAINS])), *rng.integers([2, 1], [6, 4]).tolist()
-    domain = DOMAINS[name](n_tokens if rng.random() < 0.5 else None)
+    name, n_dims, n_tokens = str(rng.choice([*NAMES])), *rng.integers([2, 1], [6, 4]).tolist()
+    domain = NAMES[name](n_tokens if rng.random() < 0.5 else None)
     X = [oracle.some_tokens(name, (n_tokens, n_dims - 1), rng) for _ in range(rng.integers(1, 25))]
     copied = name != "one_hot"  # the last coordinate is the first one, or the symbol is missing
     X = [np.concatenate([x, copied * x[:, :1]], axis=1) for x in X]
@@ -196,16 +183,13 @@ def test_symbols_that_are_seldom_together_are_found():
     np.testing.assert_array_equal(found.witness().input.argmax(axis=1), [14, 14])
 
 
-# Next data --------------------------------------------------------------------------------------
-
-
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
     rng = np.random.default_rng(seed)
-    name = str(rng.choice([*DOMAINS]))
+    name = str(rng.choice([*NAMES]))
     n_dims, n_tokens = int(rng.integers(2, 4 - bias)), int(rng.integers(2, 5))
     lengths = n_tokens if rng.random() < 0.5 else None
-    domain = DOMAINS[name](lengths)
+    domain = NAMES[name](lengths)
     X = [oracle.some_tokens(name, (n_tokens, n_dims), rng) for _ in range(int(rng.integers(1, 40)))]
     if name != "one_hot":
         X = [np.concatenate([x[:, :-1], x[:, :1]], axis=1) for x in X]
@@ -249,15 +233,3 @@ def test_identifiable_data_are_improved_by_the_best_candidate(seed):
     assert chosen.lambda_min[0] == pytest.approx(max(after), rel=1e-9)
     steep = pa.certify(X * [1.0, 0.1])
     assert steep.next_data(n_sequences=4).lambda_min[-1] > 10 * steep.lambda_min
-
-
-def test_misuse_of_next_data_is_refused_by_name():
-    ones = np.ones((9, 2, 3))
-    found, finite = (pa.certify(ones, domain=each) for each in ("boolean", pa.domains.Finite(ones)))
-    for certificate, arguments, words in (
-        (found, {"n_sequences": 0}, "n_sequences"), (finite, {}, "domain"),
-        (found, {"candidates": 0 * ones}, "domain"),
-        (found, {"candidates": ones[..., :2]}, "3 coordinates"),
-    ):  # fmt: skip
-        with pytest.raises(InvalidInput, match=words):
-            certificate.next_data(**arguments)

@@ -41,7 +41,6 @@ def features_of_domain(name, mode, bias, n_dims, lengths=(1, 6)):
 
 
 def judged(X, form, domain, everywhere, method):
-    """A certificate of which nothing is wrong, and which is verified."""
     found = pa.certify(X, domain=domain, method=method, **form)
     real = features_of_domain("real", n_dims=X[0].shape[1], **form)
     assert oracle.wrong_claims(found, oracle.exact_design(X, form), everywhere, real) == [], found
@@ -208,9 +207,6 @@ def test_data_in_any_container_are_the_same_data(tmp_path):
     assert pa.certify(np.where(X == 0.0, 1e-300, X)).digest != found.digest
 
 
-# The spectrum, units and order ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_spectrum_is_that_of_the_second_moment(mode, bias):
@@ -256,9 +252,6 @@ def test_sizes_beyond_float64_have_a_verdict_and_no_spectrum():
     # Units hide lambda_min, and hide nothing else.
     hidden = pa.certify(gaussian(300, 6, 5) * [1e3, 1e-3, 5e6, 1.0, 1e-5])
     assert (hidden.identifiable, hidden.lambda_min) == (True, None)
-
-
-# Sums instead of data ---------------------------------------------------------------------------
 
 
 @given(seed=seeds, cut=st.integers(1, 60))
@@ -313,9 +306,6 @@ def test_sums_are_believed_about_a_domain_unless_they_contradict_it(kind):
     assert (single.identifiable, single.dimension) == (True, 10)
 
 
-# Domains ----------------------------------------------------------------------------------------
-
-
 def test_a_finite_domain_is_judged_by_what_the_data_span():
     inside, outside = boolean(50, 4, seed=1), np.array([[2, 0, 0], [1, 1, 1]])
     assert pa.certify(boolean(), domain=pa.domains.Finite(iter(inside))).identifiable
@@ -335,15 +325,6 @@ def test_a_sampler_shows_disagreement_and_never_proves_agreement():
     assert pa.certify(boolean(), domain=other).verdict == "not_identifiable"
     assert pa.certify(gaussian(90), domain=other).identifiable
     assert other.covered(0.99) ** 20 == pytest.approx(0.01)  # else all would hardly have agreed
-    # Samples come from a seed, or from a generator that goes on.
-    rng, draws = np.random.default_rng(3), []
-    for random_state in (3, np.random.default_rng(3), rng, rng):
-        domain = pa.domains.Sampled(lambda rng: rng.standard_normal((2, 3)), 4, random_state)
-        draws.append(domain.batch.values)
-    assert [np.array_equal(draws[0], each) for each in draws[1:]] == [True, True, False]
-
-
-# What never occurs ------------------------------------------------------------------------------
 
 
 def test_features_that_never_occur_are_left_out_and_the_rest_is_decided():
@@ -390,19 +371,15 @@ def test_one_row_of_many_is_seen():
         assert pa.verify(pa.certify(X, mode), X)
 
 
-# Associative memory [yau2024: section 4.2, figure 2] --------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("unitary", "expected"), [(0.95, 0.061), (0.0, 2.5)])
 def test_smallest_eigenvalues_of_the_paper(unitary, expected):
+    """Of associative memory [yau2024: section 4.2, figure 2]."""
     X = pa.data.associative_memory(2**14, 4, unitary=unitary, random_state=0).X
     found = pa.certify(X)
     assert (found.verdict, found.n_features) == ("identifiable", 288)
     assert found.lambda_min == pytest.approx(expected, rel=0.1)
 
-
-# Misuse -----------------------------------------------------------------------------------------
 
 ONES = np.ones((3, 2, 2))
 MISUSE = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import oracle
 import polyattn as pa
-from oracle import EPS, MODES, relative_error
+from oracle import EPS, MODES
 from polyattn.errors import PolyattnError
 
 #: Every way to a solution: the solvers by name, and sums of which parts were added up.
@@ -47,9 +47,8 @@ class Problem:
 
     @property
     def row_weights(self) -> np.ndarray:
-        return np.repeat(
-            np.ones(len(self.X)) if self.weights is None else self.weights, self.n_rows
-        )
+        each = np.ones(len(self.X)) if self.weights is None else self.weights
+        return np.repeat(each, self.n_rows)
 
     @cached_property
     def exact(self) -> oracle.ExactFit:
@@ -67,15 +66,11 @@ class Problem:
         make = pa.Moments if way == "moments" else pa.TriangularFactor
         sizes = (self.X[0].shape[1], self.rows.shape[1])
         other = None if self.contexts is None else self.contexts[0].shape[1]
-        cut, total = len(self.X) // 2, make(*sizes, form=form, n_context_dims=other)
-        for part in (slice(0, cut), slice(cut, None)):
-            if not self.X[part]:
-                continue
-            weights, context = (
-                None if each is None else each[part] for each in (self.weights, self.contexts)
-            )
-            empty = make(*sizes, form=form, n_context_dims=other)
-            total = total + empty.update(self.X[part], self.targets[part], weights, context=context)
+        cut, data = len(self.X) // 2, (self.X, self.targets, self.weights, self.contexts)
+        total = make(*sizes, form=form, n_context_dims=other)
+        for part in (slice(cut), slice(cut, None))[cut == 0 :]:
+            given = (None if each is None else each[part] for each in data)
+            total = total + make(*sizes, form=form, n_context_dims=other).update(*given)
         return pa.fit(statistics=total, ridge=self.ridge)
 
 
@@ -125,7 +120,6 @@ class Judge:
         return columns[:, None], condition_of(stacked / columns, kept), plain
 
     def complaints(self, answer: Answer, way: str) -> list[str]:
-        """All that is wrong."""
         true, by_kernel = self.condition, max(self.condition, self.kernel)
         stated = true if way == "iterative" else answer.condition
         if stated > 100 * self.p * by_kernel:
@@ -217,12 +211,8 @@ def sizes(digits: int) -> st.SearchStrategy[float]:
     return st.one_of(st.just(1.0), st.floats(-digits, digits).map(lambda x: float(10.0**x)))
 
 
-# ------------------------------------------------------------------ the optimum
-
-
 @given(problems())
 def test_every_way_finds_the_rational_optimum(problem):
-    """Of all forms, with weights and ridges; by every solver, and from sums of parts."""
     judge = Judge(problem)
     for way in WAYS:
         result = problem.fit(way)
@@ -273,8 +263,6 @@ def test_the_judge_sees_what_is_wrong():
     assert Judge(free).complaints(replace(Answer.of(free.fit("direct"), free), rank=5), "direct")
 
 
-# ------------------------------------------------------------------ what goes in and comes out
-
 RNG = np.random.default_rng(0)
 
 
@@ -285,22 +273,6 @@ def read_only(array):
 
 
 TOKENS, TARGETS = (read_only(RNG.standard_normal(shape)) for shape in ((30, 4, 2), (30, 2)))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("n_outputs", [1, 3])
-def test_predictions_have_the_form_of_what_is_given(mode, n_outputs):
-    shape = (n_outputs,) if mode == "last" else (4, n_outputs)
-    Y = np.random.default_rng(0).standard_normal((30, *shape))
-    result = pa.fit(list(TOKENS), list(Y), mode)
-    if n_outputs == 1:
-        assert relative_error(pa.fit(TOKENS, Y[..., 0], mode).coef, result.coef) < 1e-10
-    expected = result.predict(TOKENS)
-    assert expected.shape == (30, *shape)
-    np.testing.assert_allclose(result.predict(TOKENS[5]), expected[5], rtol=1e-12)
-    ragged = result.predict([x[:n] for x, n in zip(TOKENS, (1, 3, 2), strict=False)])
-    assert isinstance(ragged, list) == (mode != "last")
-    assert [y.shape for y in ragged] == [(n, n_outputs)[mode == "last" :] for n in (1, 3, 2)]
 
 
 #: Tokens whose products their own dtype cannot hold.
@@ -353,7 +325,6 @@ def spread(targets, weights=None):
 
 
 def sums_of(kind=pa.Moments, weights=None, **of_second):
-    """Sums of two chunks."""
     sums = kind(3, 2)
     for name, some, more in (("a", slice(50), {}), ("b", slice(50, 120), of_second)):
         each = None if weights is None else weights[some]
@@ -381,9 +352,8 @@ def test_every_way_to_fit_is_held_against_the_mean(way):
     result, own = call(), np.ones(120) if weights is None else np.asarray(weights, dtype=float)
     assert result.baseline_risk == pytest.approx(spread(Y, own), rel=1e-11)
     assert result.r2 == 1.0 - result.risk / result.baseline_risk
-    assert result.zero_risk == pytest.approx(
-        np.average(np.sum(Y**2, axis=1), weights=own), rel=1e-11
-    )
+    zero_risk = np.average(np.sum(Y**2, axis=1), weights=own)
+    assert result.zero_risk == pytest.approx(zero_risk, rel=1e-11)
     errors = np.sum((Y - result.predict(X)) ** 2, axis=1)
     assert result.risk == pytest.approx(np.average(errors, weights=own), rel=1e-8)
 
@@ -471,9 +441,6 @@ def test_shapes_that_look_exchanged_are_mentioned():
         assert words not in pa.fit(*sensible).outcome.next_step
 
 
-# ------------------------------------------------------------------ outcomes and refusals
-
-
 def test_the_outcome_is_what_was_found():
     few, flat = (TOKENS[:4], TARGETS[:4]), TOKENS * [1, 0]
     for found, name, ok, rank in (
@@ -503,7 +470,6 @@ REFUSED = [
     (lambda: pa.fit(ONE, TWO, random_state=-1), "random_state", "-1"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[1.0]), "sample_weight", "(3,)", "(1,)"),
     (lambda: pa.fit(ONE, TWO, sample_weight=[0, 0, 0]), "sample_weight", "zero"),
-    (lambda: pa.fit(ONE, TWO, sample_weight=[1e308] * 3), "sample_weight"),
     (lambda: pa.fit(ONE, TWO, context=ONE[:2]), "context", "2"),
     (lambda: pa.fit(ONE, ONE, "causal", context=np.ones((3, 5, 2))), "context", "5"),
     (lambda: pa.fit(ONE, TWO, bias=True, form=pa.Form()), "bias", "Form"),

@@ -22,10 +22,6 @@ PLANS = {
 }
 
 
-def features(n_dims):
-    return n_dims * n_dims * (n_dims + 1) // 2
-
-
 def test_the_plan_chooses_by_size():
     chosen = {name: pa.solve.plan(*sizes).solver for name, (*sizes, _) in PLANS.items()}
     assert chosen == {name: solver for name, (*_, solver) in PLANS.items()}
@@ -51,7 +47,7 @@ def test_every_solver_is_estimated_and_the_cheapest_taken_by_fit_too():
 
 def test_memory_is_what_each_way_has_to_hold():
     made = {each.solver: each for each in pa.solve.plan(50_000, 24, 3).others}
-    p = features(24)
+    p = 24 * 24 * 25 // 2
     assert 8 * p * p < made["primal"].bytes < 8 * 8 * p * p
     assert 8 * 50_000**2 <= made["dual"].bytes < 8 * 8 * 50_000**2
     assert 8 * p * p < made["direct"].bytes < 8 * 50_000 * p

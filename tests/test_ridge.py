@@ -44,9 +44,6 @@ def left_out_error(X, rows, form, ridge, weights=None):
     return float(by_row @ np.sum(missed**2, axis=1) / by_row.sum())
 
 
-# ------------------------------------------------------------------ leaving out
-
-
 @given(oracle.forms(), st.lists(st.integers(1, 9), min_size=2, max_size=30), st.integers(0, 99))
 def test_loo_is_brute_force_over_sequences(form, lengths, seed):
     """Of every form, with weights, with more rows than features or fewer."""
@@ -102,9 +99,8 @@ def exact_left_out(X, rows, mode, ridges):
             others = [z for j, z in enumerate(X) if j != i]
             rest = np.delete(rows, own, axis=0)
             fitted = oracle.ExactFit.of(others, rest, {"mode": mode}, ridge)
-            missed = (
-                oracle.matrix(rows[own]) - oracle.exact_design([x], {"mode": mode}) * fitted.coef
-            )
+            outputs = oracle.exact_design([x], {"mode": mode}) * fitted.coef
+            missed = oracle.matrix(rows[own]) - outputs
             total += sum(v * v for row in missed.tolist() for v in row)
         errors.append(oracle.nearest(total) / len(rows))
     return np.array(errors)
@@ -114,7 +110,6 @@ def exact_left_out(X, rows, mode, ridges):
 @pytest.mark.parametrize("name", ["one large", "two sizes", "one small", "one long", "coordinates"])
 @pytest.mark.parametrize("count", [5, 6, 15])
 def test_what_outweighs_the_rest_is_left_out_exactly(name, mode, count):
-    """For every ridge of the default grid."""
     X, rows = drawn(name, mode, count)
     path = fit(X, rows, mode, grid=None).ridge_path
     truth = exact_left_out(X, rows, mode, path.ridges[::9])
@@ -148,9 +143,6 @@ def test_ridges_that_rounding_hides_are_refused():
     X = [(1.0 if i < 6 else 1e-5) * rng.standard_normal((3, 2)) for i in range(12)]
     with pytest.raises(OutOfRange, match="ridge"):
         fit(X, rng.standard_normal((12, 1)), grid=[1e-16, 1.0])
-
-
-# ------------------------------------------------------------------ cross-validation by formula
 
 
 def generalised(X, rows, mode, ridges):
@@ -199,7 +191,6 @@ def test_gcv_of_singular_moments_counts_rounding_as_zero():
 
 
 def test_exact_targets_want_the_smallest_ridge():
-    """No error is left, and what the sums round to is none."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 4, 2))
     Y = oracle.plain_design(X) @ rng.standard_normal((6, 2))
@@ -207,9 +198,6 @@ def test_exact_targets_want_the_smallest_ridge():
     assert 0 < moments.errors[0] < 1e-18 * np.mean(np.sum(Y**2, axis=1))
     for path in (moments, pa.fit(X, Y, ridge="loo").ridge_path):
         assert path.best == path.ridges[0]
-
-
-# ------------------------------------------------------------------ grids and units
 
 
 @given(st.sampled_from(["loo", "gcv"]), st.integers(-70, 60), st.integers(-70, 60))
@@ -258,11 +246,7 @@ def test_misuse_is_named():
             call(pa.Form(decay="loo"))
 
 
-# ------------------------------------------------------------------ the decay
-
-
 def decaying(decay, noise=0.0, seed=0, n_sequences=20, n_tokens=30):
-    """Sequences, and targets of a random layer with this decay."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_sequences, n_tokens, 2))
     psi = oracle.design(list(X), {"mode": "causal", "decay": decay})

@@ -98,8 +98,6 @@ def worst(found, planted):
     return max(match.worst_attn, match.worst_value)
 
 
-# ------------------------------------------------------------------ every kind of layer
-
 KINDS = {
     "linear": (lambda seed, bias: linear({"mode": "causal", "bias": bias}, n_heads=3, seed=seed),
                disguised_linear, 1e-5),
@@ -115,9 +113,8 @@ def test_a_disguise_is_seen_through(kind, seed, bias, power):
     """Whatever the size of the outputs, and of coefficients."""
     make, disguise, tolerance = KINDS[kind]
     layer = make(seed, bias)
-    layer, other = (
-        remade(each, value=10.0**power * each.value) for each in (layer, disguise(layer, seed))
-    )
+    both = layer, disguise(layer, seed)
+    layer, other = (remade(each, value=10.0**power * each.value) for each in both)
     X = np.random.default_rng(seed).standard_normal((3, 6, 3))
     size = np.abs(layer(X)).max()
     np.testing.assert_allclose(other(X), layer(X), rtol=0, atol=1e-9 * size)
@@ -202,9 +199,6 @@ def test_zero_and_idle_layers_keep_one_head():
     off = np.array([1.0, 0.0, 1.0])[:, None, None]
     dead = remade(layer, value=layer.value * off)
     assert worst(remade(dead, attn=dead.attn * (1 + 6 * (off == 0))), dead) == 0.0
-
-
-# ------------------------------------------------------------------ linear layers
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -330,9 +324,6 @@ def test_large_layers_are_compared_without_all_their_coefficients_at_once():
     assert not pa.same_function(layer, near)
 
 
-# ------------------------------------------------------------------ softmax layers
-
-
 def test_heads_that_cancel_or_are_nearly_equal_are_dropped():
     A, B, V, W = np.eye(2), 2 * np.eye(2), np.ones((2, 1)), np.array([[1.0], [2.0]])
 
@@ -404,9 +395,6 @@ def test_rotary_heads_differ_by_the_root_mean_square_over_offsets(n_dims):
     attn = np.array([[each.attn_at(o)[0] for o in range(40)] for each in (one, other)])
     match = pa.match_heads(one, other)
     assert match.worst_attn == pytest.approx(oracle.relative_error(attn[0], attn[1]), rel=1e-12)
-
-
-# ------------------------------------------------------------------ misuse
 
 
 def test_only_like_layers_are_compared():

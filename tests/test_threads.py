@@ -1,6 +1,5 @@
 """The same bits on any number of threads, and from any thread."""
 
-import copy
 import json
 import os
 import signal
@@ -19,14 +18,8 @@ SECONDS = 120.0
 
 def numbers():
     """How many threads each BLAS library may use now."""
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    return [each.num_threads for each in found]
-
-
-def in_thread(function, *arguments):
-    """What a function returns in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function, *arguments).result(timeout=SECONDS)
+    found = ThreadpoolController().select(user_api="blas")
+    return [each.num_threads for each in found.lib_controllers]
 
 
 def together(functions):
@@ -50,8 +43,6 @@ def two_threads():
         assert numbers() == before
 
 
-# ------------------------------------------------------------------ threads
-
 RNG = np.random.default_rng(0)
 TALL = RNG.standard_normal((700, 4, 7)), RNG.standard_normal((700, 2))
 WIDE = RNG.standard_normal((200, 3, 12)), RNG.standard_normal((200, 2))
@@ -64,7 +55,6 @@ SOFTMAX = pa.data.planted_softmax(40, 4, 2, n_heads=1, random_state=0)
 
 
 def planted(n_sequences, n_dims):
-    """Data that two heads compute exactly."""
     task = pa.data.planted(n_sequences, 4, n_dims, n_heads=2, mode="last", random_state=0)
     return task.X, task.Y
 
@@ -121,7 +111,8 @@ def test_the_number_of_threads_and_the_thread_change_no_bit(expected):
     for case in CASES:
         for threads in (1, 3):
             with threadpool_limits(threads, user_api="blas"):
-                assert in_thread(bits, case) == expected[case], (case, threads)
+                found = together([lambda case=case: bits(case)])
+                assert found == [expected[case]], (case, threads)
     assert pa.fit(*MANY).solver == "exact"
 
 
@@ -130,16 +121,6 @@ def test_calls_at_once_do_not_disturb_each_other(expected):
     assert dict(zip(CASES, found, strict=True)) == expected
     for case in ("primal", "dual", "heads", "paired sums"):
         assert set(together([lambda case=case: bits(case)] * 3)) == {expected[case]}
-
-
-def test_one_result_has_one_set_of_heads_and_copies_their_own():
-    result = pa.fit(*FEW)
-    first, *others = together([lambda: result.heads] * 4)
-    assert all(other is first for other in others)
-    layers = together([lambda: result.layer] * 4)
-    assert all(layer is result.layer for layer in layers)
-    copied = copy.deepcopy(result)
-    np.testing.assert_array_equal(copied.heads.attn, first.attn)
 
 
 def test_an_error_in_one_call_leaves_threads_as_they_were(expected):

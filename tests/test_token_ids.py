@@ -1,7 +1,5 @@
 """Token ids stand for one-hot tokens: whatever takes dense tokens takes them, in less memory."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -13,6 +11,7 @@ import oracle
 import polyattn as pa
 from oracle import MODES, relative_error
 from polyattn.errors import OutOfRange, PolyattnError
+from test_fit import rows_of
 
 FORMS = {
     **{mode: {"mode": mode} for mode in MODES},
@@ -37,13 +36,6 @@ def targets_of(batch, mode, n_outputs=2, seed=1):
     if mode == "last":
         return rng.standard_normal((len(batch), n_outputs))
     return [rng.standard_normal((n, n_outputs)) for n in batch.lengths]
-
-
-def rows_of(outputs):
-    return np.concatenate([np.reshape(part, (-1, np.shape(part)[-1])) for part in outputs])
-
-
-# ------------------------------------------------------------------ the batch
 
 
 def test_ids_may_be_given_in_any_way_and_stay_ids_in_memory():
@@ -75,9 +67,6 @@ def test_other_ids_are_refused():
             pa.SequenceBatch.from_ids(ids, 3)
 
 
-# ------------------------------------------------------------------ the same as dense tokens
-
-
 @pytest.mark.parametrize(("mode", "bias"), [("last", False), ("causal", True), ("full", False)])
 def test_whatever_takes_dense_tokens_takes_ids(mode, bias):
     batch = ids_of(3, [1, 4, 2, 5, 3] * 6)
@@ -99,7 +88,6 @@ def test_whatever_takes_dense_tokens_takes_ids(mode, bias):
 
 @given(st.data())
 def test_counts_of_symbols_have_the_rational_optimum_of_dense_tokens(data):
-    """Of all forms that counts know, with weights and ridges, in any units; all that a fit says."""
     fields = data.draw(st.sampled_from(list(FORMS.values())))
     n_symbols = data.draw(st.integers(1, 4))
     symbols = st.lists(st.integers(0, n_symbols - 1), min_size=1, max_size=5)
@@ -135,9 +123,6 @@ def test_counts_of_symbols_have_the_rational_optimum_of_dense_tokens(data):
     assert found.outcome.name == wanted
 
 
-# ------------------------------------------------------------------ many symbols
-
-
 def test_many_symbols_stay_sparse_and_few_do_not():
     few, many = ids_of(3, [5] * 9), ids_of(MANY, [5] * 9)
     assert type(pa.fit(few, np.ones(9))) is pa.FitResult
@@ -169,18 +154,6 @@ def test_heads_see_many_ids_as_they_see_dense_tokens(name):
     np.testing.assert_allclose(rows_of(layer(batch)), rows_of(layer(list(batch))), rtol=1e-9)
 
 
-# ------------------------------------------------------------------ sizes, and what rounding hides
-
-
-@pytest.mark.parametrize("weights", [(1e150, 1e-200, 1.0), (5e-324, 1.0, 1.0)])
-def test_weights_that_vanish_beside_others_still_count_in_their_group(weights):
-    batch = pa.SequenceBatch.from_ids([[0, 1], [2, 3], [1, 0]], 4)
-    Y = np.array([1.0, 2.0, 3.0])
-    found = pa.fit(batch, Y, solver="one_hot", sample_weight=weights)
-    np.testing.assert_allclose(found.predict(batch)[:, 0], Y, rtol=1e-9)
-    assert found.rank == 3
-
-
 def test_a_ridge_that_rounding_hides_is_not_ok():
     """Symbols 1 and 2 come together, 3 and 4 in a fixed sum: the ridge alone divides them."""
     rng = np.random.default_rng(0)
@@ -199,9 +172,6 @@ def test_a_ridge_that_rounding_hides_is_not_ok():
         found = pa.fit(batch, Y, ridge=ridge, solver="one_hot")
         error = relative_error(found.table.matrices()[0].toarray()[0], truth)
         assert found.outcome.ok == (error < 1e-4) == is_found
-
-
-# ------------------------------------------------------------------ what is refused
 
 
 def test_what_counts_do_not_know_is_refused():

@@ -23,9 +23,6 @@ def noisy(N=200, n=5, d=2, e=1, mode="last", seed=6):
     return X, Y if mode == "last" else Y.reshape(N, n, e)
 
 
-# ------------------------------------------------------------------ generalisation, by its formulas
-
-
 def by_formula(X, Y, mode, weights, coef, confidence):
     """excess_risk, risk, mean_excess and the largest leverage as docs/derivations define them.
 
@@ -40,17 +37,15 @@ def by_formula(X, Y, mode, weights, coef, confidence):
     theta = np.linalg.lstsq(flat, targets, rcond=None)[0]
     moved = oracle.features_of(coef, {}) - theta
     root = np.linalg.inv(np.linalg.cholesky(flat.T @ flat)).T
-    leverage, left, fitted, apart, g, seen = [], [], [], [], [], []
+    groups = np.repeat(range(N), psi.shape[1])
+    missed = oracle.left_out(flat, targets, groups, np.ones(p), 0.0).reshape(Y.shape)
+    leverage, fitted, apart, g, seen = [], [], [], [], []
     for i in range(N):
-        others = np.arange(N) != i
-        rest = psi[others].reshape(-1, p), Y[others].reshape(-1, Y.shape[2])
-        alone = np.linalg.lstsq(*rest, rcond=None)[0]
         Q = psi[i] @ root
         rest = np.eye(len(Q)) - Q @ Q.T
         values, vectors = np.linalg.eigh(rest)
         residual = Y[i] - psi[i] @ theta
         leverage.append(1 - values[0])
-        left.append(np.sum((Y[i] - psi[i] @ alone) ** 2))
         fitted.append(np.sum(residual**2))
         apart.append(np.sum(np.linalg.solve(rest, psi[i] @ moved) ** 2))
         g.append(Q.T @ (vectors / np.sqrt(values) @ vectors.T) @ residual)
@@ -73,7 +68,7 @@ def by_formula(X, Y, mode, weights, coef, confidence):
         degrees = min(N - p, 2 * squares.sum() ** 2 / spread) / 4
         return degrees / chi2.ppf(chance, degrees)
 
-    left, apart = np.array(left), np.array(apart)
+    left, apart = np.sum(missed**2, axis=(1, 2)), np.array(apart)
     risk = left.sum() * factor(left)
     if apart.sum() > 1e-12 * excess:
         excess = (np.sqrt(excess) + np.sqrt(apart.sum() * factor(apart))) ** 2
@@ -98,9 +93,6 @@ def test_bounds_are_those_of_fits_without_each_sequence(mode, e):
         assert measured["number of different sequences"] == found.n_sequences == 150
         of_excess = [each for each in found.conditions if each.concerns == "excess_risk"]
         assert found.promised == all(each.holds is not False for each in of_excess)
-
-
-# ------------------------------------------------------------------ promises are kept
 
 
 TOKENS = {
@@ -206,9 +198,6 @@ def test_what_was_never_seen_breaks_any_promise():
     assert exceeded > 0.4 * promised > 0
 
 
-# ------------------------------------------------------------------ nothing without ground
-
-
 def test_nothing_is_promised_without_ground():
     X, Y = noisy(100)
     heavy, spiked = X.copy(), Y.copy()
@@ -235,21 +224,12 @@ def test_nothing_is_promised_without_ground():
         assert found.promised == promised
 
 
-def test_more_confidence_and_the_risk_need_more():
-    X, Y = noisy()
-    found = [pa.fit(X, Y).generalisation(each) for each in (0.5, 0.9, 0.99, 1 - 1e-8)]
-    bounds = np.array([[each.excess_risk, each.risk] for each in found])
-    assert np.all(np.diff(bounds, axis=0) > 0)
-    assert np.all(bounds[:, 0] < bounds[:, 1])
-    # Of some tails the excess can be promised, and the risk itself not.
-    rng = np.random.default_rng(0)
+def test_of_some_tails_the_excess_can_be_promised_and_the_risk_itself_not():
+    (X, Y), rng = noisy(), np.random.default_rng(0)
     Y = Y + np.where(rng.random(Y.shape) < 0.02, 12.0, 0.0) * rng.standard_normal(Y.shape)
     some = pa.fit(X, Y).generalisation()
     assert some.promised
     assert np.isinf(some.risk)
-
-
-# ------------------------------------------------------------------ the same data in other clothes
 
 
 def bounds(result, *arguments, **options):
@@ -450,9 +430,6 @@ def test_sample_sizes_are_their_formulas():
     wanted = math.ceil(0.5**2 * (k + 2 * math.sqrt(k * t) + 2 * t) / 0.01)
     found = pa.sample_size(d, 0.01, confidence=0.95, n_outputs=e, noise=0.5, over="fitted")
     assert found == wanted
-    assert pa.sample_size(d, 0.01) == pa.sample_size(
-        d, 0.01, 0.99, n_outputs=d, noise=1.0, over="fresh", leverage=10.0
-    )
     # Over fresh sequences: the least over a and R, here by a search that is finer.
     for error, leverage, confidence in ((0.1, 10.0, 0.99), (1.0, 2.0, 0.9), (1e-4, 10.0, 0.99)):
         p, S, delta = 18, 18 * leverage, 1 - confidence

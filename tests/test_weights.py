@@ -12,10 +12,7 @@ import polyattn as pa
 from oracle import projected, random_heads
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.interop import from_weights, read_projections, to_weights
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+from test_heads import normal
 
 
 def four(names, prefix):
@@ -63,9 +60,6 @@ def same(found, wanted, rtol=1e-12):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=rtol * np.abs(wanted).max())
 
 
-# ------------------------------------------------------------------ layouts, there and back
-
-
 LAYOUTS = {  # heads, heads that share keys, theta
     "bert": (3, 1, None), "llama": (3, 1, 500.0), "llama, grouped": (4, 2, 500.0),
     "llama, one key": (4, 4, None), "transformer_lens": (4, 2, None),
@@ -75,7 +69,6 @@ LAYOUTS = {  # heads, heads that share keys, theta
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_is_read_and_written(name, bias):
-    """Those of real modules further below, too."""
     layout, (n_heads, n_shared, theta) = name.partition(",")[0], LAYOUTS[name]
     heads = random_heads(12, n_heads, 4, n_shared=n_shared, bias=bias)
     state, grouped = STATES[layout](heads), layout != "bert"
@@ -99,16 +92,10 @@ def test_every_layout_is_read_and_written(name, bias):
     same(from_weights(written, **told)(X), layer(X))
 
 
-def test_scales_modes_and_units():
+def test_scales_and_modes():
     for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
         same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
     same(from_weights(LENS, mode="full")(X), expected(HEADS))
-    layer = from_weights(BERT, n_heads=3, mode="causal")
-    for size in (1e-6, 1e5):
-        units = np.append(size ** np.linspace(-1, 1, 12), 1.0)
-        attn, value = layer.attn * units[:, None] * units, layer.value * units[:, None]
-        other = to_weights(pa.SoftmaxAttention(attn, value, "causal", bias=True), "gpt2", 3)
-        same(from_weights(other, n_heads=3)(X / units[:12]), layer(X), 1e-11)
 
 
 def test_heads_that_are_not_needed_are_zero_and_widths_the_smallest():
@@ -135,9 +122,6 @@ def test_prefix_dtype_and_tolerance():
     with pytest.raises(InvalidInput, match=r"tolerance=.*e-"):
         to_weights(spoiled, "bert")
     same(from_weights(to_weights(spoiled, "bert", tolerance=1e-7), n_heads=3)(X), layer(X), 1e-6)
-
-
-# ------------------------------------------------------------------ rotary positions
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -352,12 +336,9 @@ def made(name, half=False, **beside):
         for each in model.parameters():
             each.normal_(0.0, 0.3, generator=generator)
     model = model.half().double() if half else model.double()
-    places = {
-        "GPT2": "h.1.attn",
-        "Albert": "encoder.albert_layer_groups.0.albert_layers.0.attention",
-    }
     where = "layers.1.self_attn" if hasattr(model, "layers") else "encoder.layer.1.attention"
-    return model, model.get_submodule(places.get(name, where))
+    own = {"GPT2": "h.1.attn", "Albert": "encoder.albert_layer_groups.0.albert_layers.0.attention"}
+    return model, model.get_submodule(own.get(name, where))
 
 
 def attended(model, module):
@@ -370,10 +351,8 @@ def attended(model, module):
     def after(_, __, out):
         seen.append(out[0] if isinstance(out, tuple) else out)
 
-    hooks = (
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        dense.register_forward_hook(after),
-    )
+    hooks = [module.register_forward_pre_hook(before, with_kwargs=True)]
+    hooks.append(dense.register_forward_hook(after))
     with torch.no_grad():
         width = getattr(model.config, "embedding_size", None) or 32
         model(inputs_embeds=torch.tensor(normal(1, 50, width)))
@@ -456,7 +435,6 @@ REFUSED = [
     (BERT | {"attention.self.distance_embedding.weight": np.ones((3, 4))}, THREE, "distance"),
     ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
     (LLAMA | {"self_attn.q_proj.lora_A.weight": np.ones((2, 12))}, STILL, "lora_A.*merged"),
-    (LLAMA | {"self_attn.q_norm.weight": np.ones(4)}, STILL, "q_norm.weight.*normalised"),
     ({n: each.astype(np.int8) for n, each in BERT.items()}, THREE, "int8"),
     (BERT | {KEY: np.full((12, 12), np.nan)}, THREE, "key.weight.*NaN"),
     ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"), (CROSS, THREE, "another seq"),
@@ -483,10 +461,8 @@ REFUSED = [
     (LLAMA, THREE | {"rotary": np.ones(3)}, "head_dim / 2 = 2"),
     (BERT, THREE | {"rotary": 500.0}, "rotary was given"),
 ]  # fmt: skip
-FULL, TURNED = (
-    pa.data.random_softmax_layer(12, n_heads=3, mode="causal"),
-    from_weights(LLAMA, **of()),
-)
+FULL = pa.data.random_softmax_layer(12, n_heads=3, mode="causal")
+TURNED = from_weights(LLAMA, **of())
 LOW = from_weights(llama(random_heads(12, 3, 4, bias=False)), n_heads=3, rotary=None)
 ONE = from_weights(llama(random_heads(12, 1, 4)), n_heads=1, rotary=500.0)
 LARGE = pa.SoftmaxAttention(LOW.attn, 1e12 * LOW.value, "causal")

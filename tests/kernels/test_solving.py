@@ -21,8 +21,6 @@ from polyattn.stats.rows import Rows
 
 pytestmark = pytest.mark.kernel
 
-# ------------------------------------------------------------------ products in place
-
 
 @pytest.mark.parametrize("size", [1, blas.PANEL, blas.PANEL + blas.TILE + 1, 3 * blas.PANEL + 5])
 def test_cholesky_by_tiles(size):
@@ -38,9 +36,6 @@ def test_cholesky_by_tiles(size):
     indefinite = np.eye(size, order="F")
     indefinite[size // 2, size // 2] = -1.0
     assert not blas.factor_lower(indefinite)
-
-
-# ------------------------------------------------------------------ threads
 
 
 def test_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
@@ -63,9 +58,6 @@ def test_pieces_wait_for_nobody_and_none_runs_on_after_an_error():
         assert running == []
 
 
-# ------------------------------------------------------------------ conjugate gradients
-
-
 def power(columns):
     return np.sum(columns**2, axis=0)
 
@@ -84,9 +76,6 @@ def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
         assert (least > 0.01 * values[0, 0]) == (length < 1e-6)
     left = 0.25 * FAILURE * np.sqrt(np.pi / 2)
     assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
-
-
-# ------------------------------------------------------------------ iterations that stop early
 
 
 def correlated():
@@ -123,9 +112,6 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     result = pa.fit(X, Y, ridge=1.0, solver="iterative")
     assert (result.outcome.ok, result.solver) == (False, "iterative")
     assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
-
-
-# ------------------------------------------------------------------ log-loss: what proofs rest on
 
 
 def problem(n_classes, ridge):
