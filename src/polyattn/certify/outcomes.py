@@ -54,8 +54,7 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
     elif verdict == IDENTIFIABLE:
         text = (
             f"Identifiable: layers of least squared error agree on {every}. {figures} "
-            f"{_basis(certificate)}"
-            + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
+            f"{_basis(certificate)}" + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
         )
         if certificate.lambda_min is None and certificate.lambda_max is not None:
             advice = "A fit in float64 may miss that layer: bring coordinates to similar size."

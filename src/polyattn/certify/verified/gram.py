@@ -77,7 +77,8 @@ class Gram:
     @property
     def keeps_digits(self) -> bool:
         """Whether underflow, 2^-1074 for a product of sums times u^2 in a row, disappears."""
-        least = max(LEAST_POWER, 2.0**-1000 * self.n_roundings * (1.0 + self.largest * self.largest))
+        square = self.largest * self.largest  # inf where a power would be an OverflowError
+        least = max(LEAST_POWER, 2.0**-1000 * self.n_roundings * (1.0 + square))
         return bool(np.all(self.powers >= least))
 
     @cached_property
