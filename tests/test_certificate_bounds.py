@@ -209,6 +209,26 @@ def test_built_sequences_complete_the_data_inside_the_domain(seed, mode, bias):
         assert after.lambda_min == pytest.approx(advice.lambda_min[-1], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "causal", "decay": 0.9}, {"window": 2}, {"include_query": False, "mean": True},
+        {"skip": True, "intercept": True}, {"key": [0], "value": [1, 2]}, {"lags": 2},
+    ],
+)  # fmt: skip
+def test_what_is_said_to_collect_is_enough_in_every_form(fields):
+    X = np.random.default_rng(0).standard_normal((3, 4, 3))
+    form = pa.Form(**{"mode": "causal", **fields})
+    sums = [make(3, form=form).update(X) for make in (pa.Moments, pa.TriangularFactor)]
+    for before in (pa.certify(X, form=form), *(pa.certify(statistics=each) for each in sums)):
+        advice = before.next_data()
+        assert advice.complete
+        assert f"{len(advice)} proposed" in advice.sentence
+        assert pa.certify([*X, *advice.sequences], form=form).identifiable
+    part = pa.certify(X, form=form).next_data(n_sequences=1)
+    assert part.complete or "more are needed" in part.sentence
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_candidates_are_chosen_from_the_pool(mode):
     X, pool = flat(), [*flat()[:40], *gaussian(60, 3, 3, seed=1)]

@@ -301,6 +301,8 @@ def test_sums_are_believed_about_a_domain_unless_they_contradict_it(kind):
     sums = kind(3).update(boolean(300))
     found = pa.certify(statistics=sums, domain="boolean")
     assert found.identifiable
+    assert "taken from you" in found.note
+    assert not pa.certify(boolean(300), domain="boolean").note
     assert found.verdict_on_real_inputs == "not_identifiable"
     single = pa.certify(statistics=kind(3).update(gaussian(90)[:, :1]), domain=pa.domains.Real(1))
     assert (single.identifiable, single.dimension) == (True, 10)

@@ -77,6 +77,7 @@ def test_a_result_says_what_was_found_and_what_to_do(name):
     said = " ".join(str(result).split())
     assert " ".join(outcome.sentence.split()) in said
     assert result.to_dict()["outcome"] == outcome.to_dict()
+    assert outcome.sentence in result.sentence
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -134,6 +135,9 @@ FIT, CERTIFICATE, OPEN = pa.fit(X, Y), pa.certify(X), pa.certify(X[:3])
 SMALL = {"n_sequences": 5, "n_tokens": 3, "n_dims": 2}
 HEAD = {"attn": np.eye(2), "value": np.eye(2)}
 DFA = P.machines.parity()
+WITH_BIAS = pa.data.random_softmax_layer(4, n_heads=2, rank=2, bias=True)
+BERT = pa.interop.to_weights(WITH_BIAS, "bert")
+PROJECTED = dict(zip(["W_Q", "W_K", "W_V", "W_O"], np.ones((4, 1, 2, 2)), strict=True))
 
 #: A good call of every public function and constructor that computes.
 CALLS = {
@@ -223,6 +227,10 @@ CALLS = {
     "interop.to_onnx": (pa.interop.to_onnx, {"layer": LAYER, "path": "never.onnx"}),
     "interop.to_multihead": (pa.interop.to_multihead, {"layer": SOFT.layer}),
     "interop.to_projections": (pa.interop.to_projections, {"layer": SOFT.layer}),
+    "interop.from_projections": (pa.interop.from_projections, {**PROJECTED, "kind": "softmax"}),
+    "interop.to_weights": (pa.interop.to_weights, {"layer": WITH_BIAS, "layout": "bert"}),
+    "interop.from_weights": (pa.interop.from_weights, {"source": BERT, "n_heads": 2}),
+    "interop.read_projections": (pa.interop.read_projections, {"source": BERT, "n_heads": 2}),
 }
 
 # What cannot stand beside the arguments of the good call, or is used in messages alone.

@@ -1,6 +1,7 @@
 """Degenerate, extreme and huge data: the right answer or a refusal, and no claim that is wrong."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -152,6 +153,21 @@ def test_what_float64_cannot_hold_is_refused_by_name_and_size(what):
         with pytest.raises(OutOfRange) as refusal:
             call()
         assert what in str(refusal.value)
+        size = re.search(r"\de[-+]?\d|2(\^|\*\*)-?\d", str(refusal.value))
+        assert size or what.startswith("squares"), "no size"
+
+
+@pytest.mark.parametrize("apart", [-150, -175])
+def test_coordinates_may_differ_by_2_to_the_160_everywhere_alike(apart):
+    """docs/guarantees.md: a fit and both sums take and refuse the same."""
+    tokens, plain = np.ldexp(X, [0, apart]), pa.fit(X, Y)
+    fits = [lambda make=make: pa.fit(statistics=make(2, 2).update(tokens, Y)) for make in KINDS]
+    for fit in (lambda: pa.fit(tokens, Y), *fits):
+        if apart > -160:
+            np.testing.assert_allclose(fit().predict(tokens), plain.predict(X), rtol=1e-8)
+        else:
+            with pytest.raises(OutOfRange, match="coordinates"):
+                fit()
 
 
 def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():

@@ -205,6 +205,15 @@ OPTIONAL = ("target_means", "target_spreads", "skip", "intercept")
 WRONG = [None, -1, 2.5, 10**12, "x" * 300, [], {"x": 0}, [[0.5]], forged.INFINITE]
 
 
+def test_sums_of_older_files_are_read(good, things, tmp_path):
+    arrays, described = forged.opened(good["moments"])
+    old = {name: each for name, each in arrays.items() if not name.startswith("target_")}
+    old |= {"target_gram": arrays["target_gram"]} if "target_gram" in arrays else {}
+    found = pa.fit(statistics=load(forged.sealed(old, described), tmp_path / "old.safetensors"))
+    np.testing.assert_array_equal(found.coef, pa.fit(statistics=things["moments"]).coef)
+    assert found.r2 is None
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_field_of_a_file_is_checked_and_the_wrong_one_is_named(name, good, tmp_path):
     path = tmp_path / "forged.safetensors"

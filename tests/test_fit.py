@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import oracle
 import polyattn as pa
 from oracle import EPS, MODES
-from polyattn.errors import PolyattnError
+from polyattn.errors import InvalidInput, PolyattnError
 
 #: Every way to a solution: the solvers by name, and sums of which parts were added up.
 WAYS = ("auto", "primal", "dual", "direct", "iterative", "moments", "factor")
@@ -491,3 +491,21 @@ def test_misuse_is_refused_by_an_error_that_names_the_argument():
             call()
         for word in words:
             assert word in str(refusal.value), (word, str(refusal.value))
+
+
+def test_results_keep_64_megabytes_of_their_data_and_no_more():
+    rng = np.random.default_rng(0)
+    X, Y = np.ones((1000, 4300, 2)) * rng.standard_normal((1000, 1, 2)), rng.standard_normal(1000)
+    with pytest.raises(InvalidInput, match="give them again"):
+        pa.fit(X, Y).generalisation()
+    assert pa.fit(X[:, :2000], Y).generalisation() is not None
+
+
+def test_heads_are_looked_for_when_they_are_asked_for_and_those_that_are_zero_are_counted(tmp_path):
+    tokens, one = X[:, :, :2], pa.data.random_layer(2, 2, 1, "last", random_state=0)
+    result = pa.fit(tokens, one(tokens), n_heads=6)
+    assert "the others are zero" in result.sentence
+    found = pa.fit(X, Y)
+    pa.save(found, tmp_path / "fit")
+    assert found.found_heads is None
+    assert pa.load(tmp_path / "fit").found_heads is None

@@ -273,6 +273,8 @@ FORGOTTEN = [
     ({}, {"bias": True}, False, [1]),
     ({"mode": "causal"}, {"mode": "full"}, False, [3]),
     ({}, {"mode": "causal", "bias": True}, True, [0, 1, 2]),
+    ({}, {"mode": "causal"}, False, [2]),
+    ({}, {}, True, [0]),
 ]
 
 
@@ -289,6 +291,16 @@ def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
     assert found.recovered
     assert found.outcome.next_step == ""
     assert "other readings" not in [phase.name for phase in found.phases]
+
+
+def test_noise_half_as_large_as_an_entry_is_no_recovery():
+    layer, X = pa.data.random_softmax_layer(3, n_heads=2, random_state=2), TOKENS[:100]
+    noise = np.random.default_rng(1).standard_normal(X.shape)
+    for size in (0.2, 9.0):
+        found = pa.learn_softmax(X, layer(X) + size * noise, 2, noise=size, max_seconds=5)
+        assert found.outcome.name == ("recovered" if size < 1 else "ill_determined")
+        errors = (*found.attn_error, *found.value_error)
+        assert (max(errors) <= 0.5) == found.recovered
 
 
 def test_outputs_without_attention_are_named():

@@ -50,6 +50,7 @@ SMALL = RNG.standard_normal((200, 4, 2)), RNG.standard_normal((200, 2))
 LONG = RNG.standard_normal((1000, 3, 12))
 CHUNKS = pa.scan(*TALL, chunk_bytes=30_000)
 CLASSES = TALL[0][:, :, :4], RNG.integers(0, 3, 700)
+P, MEMORY = pa.programs, pa.programs.associative_memory(3, 3)
 HEADS = RNG.standard_normal((2, 12, 12, 12))
 SOFTMAX = pa.data.planted_softmax(40, 4, 2, n_heads=1, random_state=0)
 
@@ -90,6 +91,9 @@ CASES = {
     "chunks, by iteration": lambda: pa.fit(CHUNKS, solver="iterative", ridge=1e2),
     "certificate": lambda: pa.certify(TALL[0]),
     "bound": lambda: np.array(pa.certify(TALL[0]).bound(TALL[0][:20], 0.1)),
+    "verified": lambda: np.array(pa.verify(pa.certify(TALL[0]), TALL[0])),
+    "audit": lambda: pa.audit(pa.data.random_layer(7, 2, mode="last", random_state=0), *TALL),
+    "program": lambda: P.learn(MEMORY.schema, P.traces(MEMORY, 40), "coefficients"),
     "softmax": lambda: pa.learn_softmax(SOFTMAX.X, SOFTMAX.Y, n_heads=1).layer,
 }
 

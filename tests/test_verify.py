@@ -100,6 +100,7 @@ def test_genuine_certificates_are_accepted_in_memory_and_from_files(name, certif
     X, _, verdict = CASES[name]
     certificate = certificates[name]
     assert certificate.verdict == verdict
+    assert len(certificate.outcome.sentence) <= 240
     assert pa.verify(certificate, X)
     document = document_of(certificate, tmp_path / "c.json")
     loaded = pa.load(tmp_path / "c.json")
