@@ -205,10 +205,30 @@ OPTIONAL = ("target_means", "target_spreads", "skip", "intercept")
 WRONG = [None, -1, 2.5, 10**12, "x" * 300, [], {"x": 0}, [[0.5]], forged.INFINITE]
 
 
+VERBS = {
+    "fit": "predict F data.npz -o o.npy; audit F data.npz; report F",
+    "moments": "fit F; merge F -o s.safetensors; certify F; fit data.npz --checkpoint F",
+    "certificate": "certify data.npz --certificate F; report F",
+    "softmax": "audit F data.npz",
+    "pipeline": "predict F data.npz -o o.npy; report F data.npz",
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_refuses_what_load_refuses(name, good, run):
+    np.savez("data.npz", X=X, Y=Y)
+    own = ("n_dims",) if name in ("moments", "certificate") else ("remark",)
+    bad = "bad.json" if name == "certificate" else "bad.safetensors"
+    for content in (good[name][:-9], b"notes", b"", forged.claiming(good[name], own, 10**30)):
+        Path(bad).write_bytes(content)
+        for command in VERBS[name].split("; "):
+            refused(run(*command.replace("F", bad).split()), bad)
+    assert not Path("o.npy").exists()
+
+
 def test_sums_of_older_files_are_read(good, things, tmp_path):
     arrays, described = forged.opened(good["moments"])
     old = {name: each for name, each in arrays.items() if not name.startswith("target_")}
-    old |= {"target_gram": arrays["target_gram"]} if "target_gram" in arrays else {}
     found = pa.fit(statistics=load(forged.sealed(old, described), tmp_path / "old.safetensors"))
     np.testing.assert_array_equal(found.coef, pa.fit(statistics=things["moments"]).coef)
     assert found.r2 is None
