@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 import forged_files as forged
 import polyattn as pa
 from oracle import parsed, printed, refused, wrong_uses
+from test_sources import full_disk
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 5, 2))
@@ -289,16 +289,11 @@ def test_places_that_cannot_be_written_are_found_before_the_work(command, run):
 
 
 def test_a_write_that_fails_leaves_what_was_there(files):
-    """Files may not grow beyond a limit: it is as if the disk were full."""
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
-    try:
-        ended = [files("fit", "data.npz", "-o", f"{name}.safetensors") for name in ("new", "model")]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    for each in ended:
-        refused(each)
+    for name in ("new", "model"):
+        with full_disk(300):
+            ended = files("fit", "data.npz", "-o", f"{name}.safetensors")
+        refused(ended)
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
