@@ -444,16 +444,6 @@ def test_misuse_is_named(call, word):
         call()
 
 
-def test_a_refused_part_leaves_the_stream_as_it_was():
-    model = stream()
-    coef = model.coef_
-    for bad in ((Z3, SCORES), (X3, SCORES[:, :2]), (np.where(X3 > 1, np.nan, X3), SCORES)):
-        with pytest.raises(InvalidInput):
-            model.partial_fit(*bad)
-    assert model.result_.statistics.n_rows == N
-    assert np.array_equal(model.coef_, coef)
-
-
 #: Words of other libraries, and what to write in their place.
 ELSEWHERE = {
     "mask": "window", "gate": "decay", "n_layers": "convex", "softmax": "learn_softmax",
