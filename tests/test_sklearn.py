@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn import config_context, ensemble, feature_selection, inspection, multioutput
+from sklearn import config_context, ensemble, multioutput
 from sklearn import model_selection as ms
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -18,9 +18,9 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401 - it is asked for
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.metaestimators import available_if
@@ -318,18 +318,3 @@ def test_sequences_are_no_tables():
     with pytest.raises(ValueError, match="table"):
         pipe.set_output(transform="pandas")
     assert pipe.set_output(transform="default") is pipe
-    y, labels, fitted = NUMBERS["array"], LABELS["array"], clone(REG).fit(X, NUMBERS["array"])
-    for fit in (
-        lambda: ensemble.BaggingRegressor(REG, 2).fit(X, y),
-        lambda: ensemble.BaggingClassifier(SQUARED, 2).fit(X, labels),
-        lambda: feature_selection.RFE(REG).fit(X, y),
-        lambda: multioutput.RegressorChain(REG).fit(X, np.c_[y, y]),
-        lambda: OneVsOneClassifier(SQUARED).fit(X, labels),
-        lambda: make_pipeline(StandardScaler(), REG).fit(X, y),
-        lambda: inspection.permutation_importance(fitted, X, y),
-        lambda: inspection.partial_dependence(fitted, X, [0]),
-        lambda: clone(REGRESSORS["stack"]).set_params(passthrough=True).fit(X, y),
-        lambda: ensemble.AdaBoostRegressor(REG).fit(RAGGED, y),
-    ):
-        with pytest.raises(ValueError, match=r"dim|2D|inhomogeneous"):
-            fit()
