@@ -114,38 +114,9 @@ def test_outputs_depend_on_the_mode(tmp_path):
         pa.fit(every, mode="last")
 
 
-def data(mode, count=60):
-    rng = np.random.default_rng(0)
-    X = [rng.standard_normal((n, 3)) for n in rng.integers(1, 9, count)]
-    Y = [rng.standard_normal((len(predicted(len(x), mode)), 2)) for x in X]
-    Y = np.concatenate(Y) if mode == "last" else Y
-    return X, Y, rng.integers(0, 3, count) / 2.0
-
-
 def assert_same_outputs(found, wanted):
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
-
-
-def test_fits_audits_and_bounds_of_chunks_are_those_of_arrays():
-    X, Y, w = data("causal")
-    source = pa.scan(X, Y, w, chunk_bytes=800)
-    # A search for heads ends where its risk is flat.
-    for options, rtol in (({"solver": "dual"}, 1e-9), ({"n_heads": 1}, 1e-6)):
-        wanted = pa.fit(X, Y, "causal", sample_weight=w, **options)
-        found = pa.fit(source, mode="causal", **options)
-        np.testing.assert_allclose(found.coef, wanted.coef, rtol=rtol, atol=rtol / 100)
-        assert found.risk == pytest.approx(wanted.risk, rel=1e-10)
-        assert found.outcome.name == wanted.outcome.name
-    result = pa.fit(X, Y, "causal", ridge=1.0)
-    for domain in ("real", pa.domains.Real(lengths=(1, 8))):
-        wanted = pa.audit(result, X, Y, sample_weight=w, domain=domain)
-        found = pa.audit(result, source, domain=domain)
-        for name in ("risk", "optimal_risk", "gap", "distance"):
-            assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
-        assert found.certificate.verdict == wanted.certificate.verdict
-    model = pa.LinearAttentionRegressor("causal").partial_fit(source)
-    assert_same_outputs(*(model.predict(each, return_bound=True)[1] for each in (source, X)))
 
 
 def test_chunks_lose_no_digits_where_features_nearly_depend():
@@ -166,22 +137,30 @@ def test_chunks_lose_no_digits_where_features_nearly_depend():
 
 @settings(max_examples=12)
 @given(
-    fields=forms(), X=sequences(), seed=st.integers(0, 99),
+    fields=forms(), X=sequences(), seed=st.integers(0, 99), solver=st.sampled_from(["auto", "dual"]),
     kind=st.sampled_from([lambda x: x, np.rint, lambda x: np.rint(x) / 10]),
 )  # fmt: skip
-def test_forms_and_contexts_of_chunks_are_those_of_arrays(fields, X, seed, kind):
-    """And certificates of numbers that are exact, integers, or look rounded."""
+def test_fits_audits_and_certificates_of_chunks_are_those_of_arrays(fields, X, seed, solver, kind):
+    """Of numbers that are exact, of integers, and of floats that look rounded."""
     (form, width), rng = split_context(fields), np.random.default_rng(seed)
     X, mode = [kind(4 * x) for x in X], form["mode"]
-    Z = contexts_for(X, form, width)
+    Z, w = contexts_for(X, form, width), rng.integers(1, 4, len(X)) / 2.0
     Y = [rng.standard_normal((len(predicted(len(x), mode)), 1)) for x in X]
     Y, form = np.concatenate(Y) if mode == "last" else Y, pa.Form(**form)
-    source, bare = (pa.scan(X, y, None, Z, chunk_bytes=100) for y in (Y, None))
-    wanted = pa.fit(X, Y, form=form, context=Z, ridge=0.1)
-    found = pa.fit(source, form=form, ridge=0.1)
+    source, bare = (pa.scan(X, y, v, Z, chunk_bytes=100) for y, v in ((Y, w), (None, None)))
+    options, beside = {"ridge": 0.1, "solver": solver}, {"context": Z, "sample_weight": w}
+    wanted = pa.fit(X, Y, form=form, **options, **beside)
+    found = pa.fit(source, form=form, **options)
     size = np.abs(wanted.coef).max()
     np.testing.assert_allclose(found.coef, wanted.coef, rtol=1e-8, atol=1e-8 * size)
+    assert found.risk == pytest.approx(wanted.risk, rel=1e-8)
+    assert found.outcome.name == wanted.outcome.name
     assert_same_outputs(found.predict(source), found.predict(X, Z))
+    one, other = pa.audit(found, source), pa.audit(found, X, Y, **beside)
+    for name in ("risk", "optimal_risk", "gap"):
+        close = pytest.approx(getattr(other, name), rel=1e-8, abs=1e-9 * other.risk)
+        assert getattr(one, name) == close, name
+    assert one.certificate.verdict == other.certificate.verdict
     made, expected = pa.certify(bare, form=form), pa.certify(X, form=form, context=Z)
     for field in ("verdict", "digest", "method", "rank", "n_rows", "n_sequences"):
         assert getattr(made, field) == getattr(expected, field), field
@@ -192,7 +171,8 @@ def test_forms_and_contexts_of_chunks_are_those_of_arrays(fields, X, seed, kind)
 
 
 def test_what_a_source_holds_is_not_given_beside_it():
-    X, Y, w = data("last")
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.standard_normal((60, 4, 3)), rng.standard_normal((60, 2)), rng.random(60)
     source, bare = pa.scan(X, Y, w), pa.scan(X)
     result, fitted = pa.fit(X, Y), pa.LinearAttentionRegressor().fit(X, Y)
     for call, word in (
