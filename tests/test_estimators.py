@@ -428,6 +428,7 @@ REFUSED = [
     (lambda: classified(np.where(np.arange(N) == 7, np.nan, CODES)), r"y .*\(7,\)"),
     (lambda: classified(CODES, "causal", form=pa.Form("full")), "mode"),
     (lambda: REGRESSOR("causal", ridge=1.0, form=pa.Form("full")).fit(X3, SCORES), "mode"),
+    (lambda: REGRESSOR(bias=True, form=pa.Form()).fit(X3, SCORES), "bias"),
     (lambda: classified(list(np.where(np.arange(4) == 1, None, TOKENS)), "full"), r"y\[0\]\[1\]"),
     (lambda: classified(CODES[:, None]), "one column"),
     (lambda: KNOWN["classifier"].score(X3, CODES), "kind"),
