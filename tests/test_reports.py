@@ -342,28 +342,22 @@ def test_a_run_that_is_wrong_is_called_so(turing, tmp_path):
 # ------------------------------------------------------------------ plots
 
 
-def names_of(axis):
-    return [text.get_text() for text in axis.get_ticklabels()]
-
-
 def test_a_plot_of_a_layer_shows_its_matrices_under_their_names():
     form = pa.Form(decay=[0.5, 0.9], key=[2, 0], skip=True, intercept=True)
     layer = pa.data.random_layer(3, 2, n_heads=1, form=form)
     soft = pa.data.random_softmax_layer(3, n_outputs=2, n_heads=2, bias=True, random_state=0)
-    for each, parts in ((layer, [layer.skip, layer.intercept[None]]), (soft, [])):
+    for each, parts, keys in (
+        (layer, [layer.skip, layer.intercept[None]], ["$c$", "a"]),
+        (soft, [*soft.attn, *soft.value], ["a", "b", "$c$", "const"]),
+    ):
         figure = each.plot(coordinate_names=["a", "b", "$c$"], output_names=["y", "z"])
         # Legends show a ramp of one row, without a name.
         maps = [axes for axes in figure.axes if axes.images and axes.get_xlabel()]
         shown = [np.asarray(axes.images[0].get_array()) for axes in maps]
-        assert len(shown) == 2 * each.n_heads + len(parts)
+        assert len(shown) == 2 * each.n_heads + 2 * (each is layer)
         assert all(any(np.array_equal(part, one) for one in shown) for part in parts)
-        assert names_of(maps[1].xaxis) == ["y", "z"]
-        if each is layer:
-            assert names_of(maps[0].xaxis) == ["$c$", "a"]
-            continue
-        wanted = [*soft.attn, *soft.value]
-        assert all(any(np.array_equal(each, one) for one in shown) for each in wanted)
-        assert names_of(maps[0].yaxis) == ["a", "b", "$c$", "const"]
+        names = [[text.get_text() for text in axes.get_xticklabels()] for axes in maps[:2]]
+        assert names == [keys, ["y", "z"]]
 
 
 def test_plots_of_results_show_their_figures():

@@ -25,6 +25,7 @@ from polyattn.errors import ClusterFailed, FileFormatError, InvalidInput, Invali
 
 pytestmark = pytest.mark.xdist_group("cluster")
 KINDS = (pa.Moments, pa.TriangularFactor)
+NAMES = {"sequence": "who", "tokens": list("abc"), "targets": ["y", "z"]}
 
 
 @contextlib.contextmanager
@@ -111,12 +112,11 @@ def sources(folder, count):
     table = pd.DataFrame(np.concatenate([X, Y], axis=2).reshape(-1, 5), columns=list("abcyz"))
     table["who"] = np.repeat(rng.permutation(len(X)), 4)
     table.to_parquet(folder / "t.parquet", row_group_size=100)
-    names = {"sequence": "who", "tokens": list("abc"), "targets": ["y", "z"]}
     yield "delayed", delayed(count)
     yield "one part", pa.scan([(X, Y)])
     yield "arrays", pa.scan(X, Y, w, chunk_bytes=3000)
     yield "files", pa.scan(str(folder / "*.npz"), chunk_bytes=1500)
-    yield "table", pa.scan(folder / "t.parquet", **names, chunk_bytes=4000)
+    yield "table", pa.scan(folder / "t.parquet", **NAMES, chunk_bytes=4000)
     yield "function", pa.scan(partial(all_items, count))
     yield "iterator", pa.scan(all_items(count))  # in a file that only this process can read
     yield "dask array", pa.scan(*(dask.array.from_array(each, chunks=20) for each in (X, Y)))
@@ -267,27 +267,25 @@ def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client):
     assert_nothing_left(client)
 
 
-def test_a_damaged_shard_is_named_and_changes_no_sums(client, tmp_path):
+def test_a_damaged_shard_and_a_name_that_comes_again_change_no_sums(client, tmp_path):
     paths = [tmp_path / f"{number}.npz" for number in range(3)]
     for number, path in enumerate(paths):
         np.savez(path, **dict(zip("XY", part(number), strict=True)))
-    source = pa.scan(paths, chunk_bytes=500)
-    sums = pa.Moments(3, 2, "causal").update(*part(9))
-    before = sums.copy()
+    shards = pa.scan(paths, chunk_bytes=500)
     os.truncate(paths[1], paths[1].stat().st_size - 100)
-    with pytest.raises(FileFormatError, match=r"1\.npz"):
-        sums.update(source, client=client)
-    assert sums == before
-    assert_nothing_left(client)
-
-
-def test_names_of_sequences_are_looked_at_among_all_workers(client, tmp_path):
-    frame = pd.DataFrame({"who": np.repeat(np.arange(40), 3), "a": 1.0})
+    frame = pd.DataFrame({"who": np.repeat(np.arange(40), 3), **dict.fromkeys("abcyz", 1.0)})
     frame.loc[117:, "who"] = 7
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=30)
-    source = pa.scan(tmp_path / "t.parquet", sequence="who", tokens="a", chunk_bytes=100)
-    with pytest.raises(InvalidInput, match="twice"):
-        pa.Moments(1).update(source, client=client)
+    table = pa.scan(tmp_path / "t.parquet", **NAMES, chunk_bytes=100)
+    sums = pa.Moments(3, 2, "causal").update(*part(9))
+    before = sums.copy()
+    for source, error, word in (
+        (shards, FileFormatError, r"1\.npz"), (table, InvalidInput, "twice")
+    ):  # fmt: skip
+        with pytest.raises(error, match=word):
+            sums.update(source, client=client)
+        assert sums == before
+        assert_nothing_left(client)
 
 
 def test_what_workers_cannot_do_is_refused(client):
