@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import forged_files as forged
@@ -181,7 +182,25 @@ def test_show_tells_data_and_checkpoints_apart(files):
     printed(files("show", "kept"), "1 of 1")
 
 
+def test_older_names_of_options_still_work(files):
+    assert files("certify", "X.npy", "-o", "c.json").exit_code == 0
+    assert files("certify", "X.npy", "--check", "c.json").exit_code == 0
+    run = ("program", "run", "palindrome", "12")
+    assert printed(files(*run, "--tokens")) == printed(files(*run, "--show-tokens"))
+    assert parsed(files(*run, "--json"))["verdict"] == "rejected"
+
+
 # errors
+
+
+def test_columns_in_another_order_are_refused(run):
+    values = {"a": X[..., 0].ravel(), "b": X[..., 1].ravel(), "y": np.repeat(Y, 5)}
+    frame = pd.DataFrame({"id": np.repeat(range(90), 5), **values})
+    frame.to_csv("t.csv", index=False)
+    given = ("t.csv", "--sequence", "id", "--tokens")
+    parsed(run("fit", *given, "a,b", "--targets", "y", "-o", "m", "--json"))
+    refused(run("predict", "m", *given, "b,a", "-o", "p.csv"), "order")
+    refused(run("audit", "m", *given, "b,a", "--targets", "y"), "order")
 
 
 ARRAYS = {
