@@ -77,6 +77,25 @@ def test_tokens_and_workers_count_where_they_are_known():
     assert (wider.bytes, wider.seconds) == (other.bytes, other.seconds)
 
 
+def test_work_is_counted_in_products():
+    """Those of docs/derivations/iteration.md, up to the speed of each kind."""
+
+    def steps(solver, *size):
+        return {each.solver: each.steps for each in pa.solve.plan(*size).others}[solver]
+
+    m, r, p = 64 * 65 // 2, 64, 64**2 * 65 // 2
+    for solver, sizes, products in (
+        ("primal", [(10**6, 16), (10**6, 64)], [(16**2 * 17 // 2) ** 3, p**3]),
+        ("dual", [(n, 64) for n in (2000, 9000)], [n**2 * m / 2 + n**3 / 6 for n in (2000, 9000)]),
+    ):
+        few, many = (steps(solver, *size)["solution"] for size in sizes)
+        assert many / few == pytest.approx(products[1] / products[0])
+    # A pass takes 2 N p for each output, and 2 p (m + r) for its change of coordinates.
+    one, two = (steps("iterative", 10**7, 64, n_outputs) for n_outputs in (1, 2))
+    more = {step: two[step] - one[step] for step in one}
+    assert more["solution"] / more["sums"] == pytest.approx((m + r) / 10**7)
+
+
 def test_misuse_is_named():
     for wrong in ({"n_rows": 0}, {"n_rows": 10.5}, {"n_tokens": 0}, {"n_workers": 0}):
         with pytest.raises(InvalidInput, match=next(iter(wrong))):

@@ -78,6 +78,13 @@ def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
     assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
 
 
+def test_many_coefficients_that_fall_too_slowly_are_given_up_and_few_are_not():
+    for size, passes in ((3999, 150), (4000, 100)):
+        values, start = np.geomspace(1e-8, 1.0, size)[:, None], np.ones((size, 1))
+        found = descend(lambda x, h=values: h * x, start, power, 1e-24 * power(start), 150)
+        assert (found.passes, found.reached[0]) == (passes, False)
+
+
 def correlated():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 4, 3)) @ np.array([[2, 0, 0], [1, 1, 0], [0, 1, 0.5]])
