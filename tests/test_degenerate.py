@@ -1,6 +1,7 @@
 """Degenerate, extreme and huge data: the right answer or a refusal, and no claim that is wrong."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -249,6 +250,8 @@ def test_structure_is_counted_and_the_answer_is_that_of_an_orthogonal_factorisat
     assert found.rank == oracle.exact_rank(list(x[:40]), fields)
     assert found.rank == found.n_features - n_zero - n_repeated
     assert (found.outcome.name, found.outcome.ok) == ("minimum_norm", False)
+    counts = {str(n) for n in (n_zero, n_repeated) if n}
+    assert counts <= set(re.findall(r"\d+", str(found.outcome)))
     # Sums alone know the zeros, and what never occurs has coefficient zero exactly.
     sums = pa.Moments(x.shape[2], 2, form=form).update(x, y)
     absent = sums.gram.diagonal() == 0

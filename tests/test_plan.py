@@ -18,6 +18,7 @@ PLANS = {
     "few rows, features that would take long": (1024, 16, 1, "dual"),
     "fewer rows than features, both many": (30_000, 64, 1, "iterative"),
     "tall and wide": (100_000, 32, 1, "iterative"),
+    "tall, with features few enough for exact sums": (1_000_000, 16, 1, "primal"),
     "one row": (1, 1, 1, "primal"),
 }
 
@@ -51,6 +52,12 @@ def test_memory_is_what_each_way_has_to_hold():
     assert 8 * p * p < made["primal"].bytes < 8 * 8 * p * p
     assert 8 * 50_000**2 <= made["dual"].bytes < 8 * 8 * 50_000**2
     assert 8 * p * p < made["direct"].bytes < 8 * 50_000 * p
+    # Descents hold coefficients, gradient, step, direction and product; workers half of the sums.
+    descents = pa.solve.plan(10**9, 24, 100, "iterative")
+    assert 5 * 8 * 100 * p <= descents.bytes < 15 * 8 * 100 * p
+    shared = pa.solve.plan(10**9, 24, 1, "primal", n_workers=32)
+    assert 8 * p * p // 2 <= shared.worker_bytes < 8 * p * p
+    assert ("32 workers" in str(shared), "worker" in str(descents)) == (True, False)
     # What fits nowhere is refused; what does not fit, but another does, is estimated.
     with pytest.raises(InvalidInput, match="do not fit"):
         pa.solve.plan(10**6, 20_000)
