@@ -99,6 +99,10 @@ def test_weights_hide_no_row_that_can_be_met():
         assert found.rank == exact.rank == 3
         theta = oracle.features_of(found.coef, {})
         assert relative_error(theta, oracle.numbers(exact.coef)) < 1e-12
+    # Nor do large rows hide one of a billionth, where features are too many to hold.
+    wide = np.random.default_rng(0).standard_normal((90, 2, 93))
+    wide[0] *= 1e-3
+    assert pa.fit(wide, np.ones(90), solver="dual").rank == 90
 
 
 def test_constants_beside_tokens_of_any_size_keep_all_digits():
@@ -193,6 +197,10 @@ def test_exact_data_are_recognised_and_one_disagreement_is_not_missed():
         sizes = np.abs(expected.coef).max(axis=(1, 2), keepdims=True) + 1e-300
         assert np.all(np.abs(found.coef - expected.coef) <= 1e-9 * sizes)
         assert found.risk == pytest.approx(expected.risk, rel=1e-6, abs=1e-26)
+    # Light sequences disagree as heavy ones do, and heavy ones overflow nothing.
+    for weight in (1e-250, 1e250):
+        light = pa.fit(x, noisy, "causal", sample_weight=np.full(len(x), weight))
+        assert light.risk == pytest.approx(pa.fit(x, noisy, "causal").risk, rel=1e-6)
     # Sums are kept where they were asked for.
     assert pa.fit(x, y, "causal", try_exact=False).statistics.n_rows == y[..., 0].size
 
@@ -223,6 +231,10 @@ def test_zeros_and_repetitions(way):
         again = fit_by(way, np.repeat(x, 50, axis=0), many, mode)
         assert relative_error(again.predict(x[0]), many.mean(axis=0)) < 1e-9
         assert not again.outcome.ok
+    # Of one feature, as large as the root of the penalty in each row.
+    signs = rng.choice([-1.0, 1.0], (100, 1, 1))
+    found, wanted = fit_by(way, signs, y[:, 0], "last", ridge=1.0), signs[:, 0].T @ y[:, 0] / 101
+    assert relative_error(found.predict(np.ones((1, 1, 1))), wanted) < 1e-12
 
 
 PROMPTS = RNG.standard_normal((300, 6, 4))
@@ -265,6 +277,8 @@ def test_structure_is_counted_and_the_answer_is_that_of_an_orthogonal_factorisat
     assert found.rank == oracle.exact_rank(list(x[:40]), fields)
     assert found.rank == found.n_features - n_zero - n_repeated
     assert (found.outcome.name, found.outcome.ok) == ("minimum_norm", False)
+    counts = {str(n) for n in (n_zero, n_repeated) if n}
+    assert counts <= set(re.findall(r"\d+", str(found.outcome)))
     # Sums alone know the zeros, and what never occurs has coefficient zero exactly.
     sums = pa.Moments(x.shape[2], 2, form=form).update(x, y)
     absent = sums.gram.diagonal() == 0
@@ -336,10 +350,10 @@ def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer():
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((150, 3, 2)), rng.standard_normal((150, 1))
     x[..., 1] = x[..., 0] * (1 + 1e-9 * rng.standard_normal((150, 3)))
-    x[0] *= 1e3
-    for solver in ("primal", "direct"):
-        result = pa.fit(x, y, bias=True, solver=solver)
-        assert result.risk == pytest.approx(np.mean((result.predict(x) - y) ** 2), rel=1e-4)
+    for solver, size in itertools.product(("primal", "direct"), (1e3, 1e5)):
+        large = np.concatenate([size * x[:1], x[1:]])
+        result = pa.fit(large, y, bias=True, solver=solver)
+        assert result.risk == pytest.approx(np.mean((result.predict(large) - y) ** 2), rel=1e-4)
         assert result.risk <= np.mean(y**2) * (1 + 1e-6)
 
 

@@ -133,13 +133,16 @@ def test_the_bound_is_in_the_units_of_the_targets_and_means_something():
 
 def test_sizes_of_tokens_along_unknown_directions_do_not_matter():
     rng = np.random.default_rng(0)
-    for n_rows, scale, ridge in ((2000, 0.01, 0.0), (2000, 0.01, 1e-4), (60, 0.02, 1e-4)):
+    for n_rows, scale, ridge in (
+        (2000, 0.01, 0.0), (2000, 0.01, 1e-4), (60, 0.02, 1e-4), (60, 1.0, 1e-12),
+    ):  # fmt: skip
         mixing = np.linalg.qr(rng.standard_normal((5, 5)))[0] * np.geomspace(1, scale, 5)
         X, Y = rng.standard_normal((n_rows, 6, 5)) @ mixing.T, rng.standard_normal((n_rows, 2))
         found, exact = both(X, Y, ridge=ridge)
         assert (found.solver, found.outcome.ok) == ("iterative", ridge > 0)
         assert oracle.relative_error(found.predict(X), exact.predict(X)) < 1e-9
         assert oracle.relative_error(found.coef, exact.coef) < 1e-7, (n_rows, scale, ridge)
+        assert ridge or 0.1 < found.condition / exact.condition < 10
 
 
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():

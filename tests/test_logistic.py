@@ -116,10 +116,12 @@ def test_overlapping_classes_have_a_unique_minimiser(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("change", ["zero", "equal"])
+@pytest.mark.parametrize("change", ["zero", "equal", "zero and sum"])
 def test_of_many_minimisers_the_smallest_is_taken(change, n_classes):
-    X, labels = class_task(400, 5, 3, n_classes)
-    X[..., 2] = 0.0 if change == "zero" else X[..., 1]
+    X, labels = class_task(400, 5, 4 if "sum" in change else 3, n_classes)
+    X[..., 2] = X[..., 1] if change == "equal" else 0.0
+    if "sum" in change:
+        X[..., 3] = X[..., 0] + X[..., 1]
     result, phi = fit(X, labels), design(X)
     assert result.outcome.name == "minimum_norm"
     assert result.rank == np.linalg.matrix_rank(phi) < result.n_features

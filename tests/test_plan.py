@@ -18,6 +18,7 @@ PLANS = {
     "few rows, features that would take long": (1024, 16, 1, "dual"),
     "fewer rows than features, both many": (30_000, 64, 1, "iterative"),
     "tall and wide": (100_000, 32, 1, "iterative"),
+    "tall, with features few enough for exact sums": (1_000_000, 16, 1, "primal"),
     "one row": (1, 1, 1, "primal"),
 }
 
@@ -51,6 +52,12 @@ def test_memory_is_what_each_way_has_to_hold():
     assert 8 * p * p < made["primal"].bytes < 8 * 8 * p * p
     assert 8 * 50_000**2 <= made["dual"].bytes < 8 * 8 * 50_000**2
     assert 8 * p * p < made["direct"].bytes < 8 * 50_000 * p
+    # Descents hold coefficients, gradient, step, direction and product; workers half of the sums.
+    descents = pa.solve.plan(10**9, 24, 100, "iterative")
+    assert 5 * 8 * 100 * p <= descents.bytes < 15 * 8 * 100 * p
+    shared = pa.solve.plan(10**9, 24, 1, "primal", n_workers=32)
+    assert 8 * p * p // 2 <= shared.worker_bytes < 8 * p * p
+    assert ("32 workers" in str(shared), "worker" in str(descents)) == (True, False)
     # What fits nowhere is refused; what does not fit, but another does, is estimated.
     with pytest.raises(InvalidInput, match="do not fit"):
         pa.solve.plan(10**6, 20_000)
@@ -75,6 +82,25 @@ def test_tokens_and_workers_count_where_they_are_known():
     assert [made.solver for made in plans] == ["iterative", "primal"]
     wider, other = pa.solve.plan(1000, 4, bias=True), pa.solve.plan(1000, 5)
     assert (wider.bytes, wider.seconds) == (other.bytes, other.seconds)
+
+
+def test_work_is_counted_in_products():
+    """Those of docs/derivations/iteration.md, up to the speed of each kind."""
+
+    def steps(solver, *size):
+        return {each.solver: each.steps for each in pa.solve.plan(*size).others}[solver]
+
+    m, r, p = 64 * 65 // 2, 64, 64**2 * 65 // 2
+    for solver, sizes, products in (
+        ("primal", [(10**6, 16), (10**6, 64)], [(16**2 * 17 // 2) ** 3, p**3]),
+        ("dual", [(n, 64) for n in (2000, 9000)], [n**2 * m / 2 + n**3 / 6 for n in (2000, 9000)]),
+    ):
+        few, many = (steps(solver, *size)["solution"] for size in sizes)
+        assert many / few == pytest.approx(products[1] / products[0])
+    # A pass takes 2 N p for each output, and 2 p (m + r) for its change of coordinates.
+    one, two = (steps("iterative", 10**7, 64, n_outputs) for n_outputs in (1, 2))
+    more = {step: two[step] - one[step] for step in one}
+    assert more["solution"] / more["sums"] == pytest.approx((m + r) / 10**7)
 
 
 def test_misuse_is_named():

@@ -282,6 +282,20 @@ def test_error_bars_of_decays_are_calibrated(n_seeds, least, most, decay):
     assert least < np.sqrt(np.mean(np.square(deviations))) < most
 
 
+def test_the_error_bar_of_a_decay_is_that_of_the_curvature():
+    """Which is that of the least squared error, as the decay moves; there are 600 rows."""
+    X, Y, _ = decaying(0.5, 0.01)
+    path = pa.fit(X, Y, form=CAUSAL).decay_path
+
+    def power(decay):
+        psi = oracle.design(list(X), {"mode": "causal", "decay": decay})
+        return float(np.linalg.lstsq(psi, Y.reshape(-1, 1))[1][0])
+
+    low, least, high = (power(path.best + step) for step in (-1e-3, 0.0, 1e-3))
+    bar = 1e-3 * np.sqrt(least / (600 - 6) / (0.5 * (low + high) - least))
+    assert path.error_bar == pytest.approx(bar, rel=1e-3)
+
+
 def test_errors_of_decays_are_those_of_leaving_out():
     X, Y, _ = decaying(0.7, 0.2, n_sequences=10, n_tokens=20)
     path = pa.fit(X, Y, form=CAUSAL, ridge=0.5).decay_path

@@ -11,12 +11,20 @@ import polyattn as pa
 from oracle import EPS
 from polyattn.numerics import blas
 from polyattn.numerics.parallel import map_pieces, n_workers
-from polyattn.solve import curvature_model, newton, normal_equations, planning, solving
+from polyattn.solve import (
+    curvature_model,
+    newton,
+    normal_equations,
+    planning,
+    solving,
+    whitened_rows,
+)
 from polyattn.solve import logistic as solve_logistic
 from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.excess import FAILURE, least_eigenvalue
 from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LogLoss
+from polyattn.solve.second_moments import second_moments
 from polyattn.stats.rows import Rows
 
 pytestmark = pytest.mark.kernel
@@ -78,6 +86,13 @@ def test_a_random_step_bounds_the_smallest_eigenvalue(seed):
     assert least_eigenvalue(np.array([2.0]), left) == pytest.approx(1.5, rel=1e-6)
 
 
+def test_many_coefficients_that_fall_too_slowly_are_given_up_and_few_are_not():
+    for size, passes in ((3999, 150), (4000, 100)):
+        values, start = np.geomspace(1e-8, 1.0, size)[:, None], np.ones((size, 1))
+        found = descend(lambda x, h=values: h * x, start, power, 1e-24 * power(start), 150)
+        assert (found.passes, found.reached[0]) == (passes, False)
+
+
 def correlated():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 4, 3)) @ np.array([[2, 0, 0], [1, 1, 0], [0, 1, 0.5]])
@@ -112,6 +127,29 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     result = pa.fit(X, Y, ridge=1.0, solver="iterative")
     assert (result.outcome.ok, result.solver) == (False, "iterative")
     assert objective(result, X, Y) > (1 + 1e-6) * objective(exact, X, Y)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 10.0])
+def test_single_precision_has_the_same_equations_in_any_units(monkeypatch, ridge):
+    """L^T (H + ridge) L, with H of the features by hand and L from the whitening itself."""
+    monkeypatch.setattr(whitened_rows, "LEAST_NUMBERS", 0)
+    (X, Y), fields = correlated(), {"intercept": True}
+    rows = Rows.build(X * [1.0, 8.0, 0.25], Y, pa.Form(**fields))
+    system, rng = normal_equations.FeatureEquations.of(rows, ridge, 10), np.random.default_rng(2)
+    z = rng.standard_normal((rows.n_features, 3))
+    theta = system.whitening.theta(z)
+    X = np.ldexp(X * [1.0, 8.0, 0.25], -rows.token_exponent)
+    phi = oracle.design(X, fields) / np.sqrt(oracle.squared_sizes(fields, 3, 4))
+    expected = system.whitening.gradient(phi.T @ (phi @ theta) + ridge * theta)
+    assert oracle.relative_error(system.whitened_rows.product(z, ridge), expected) < 1e-5
+
+
+def test_what_many_rows_show_above_rounding_is_data():
+    """Coordinates apart by 5e-11 of their size; sums of N roundings grow as the root of N."""
+    x = np.random.default_rng(0).standard_normal((100_000, 1, 2))
+    x[..., 1] = x[..., 0] + 5e-11 * x[..., 1]
+    queries = second_moments(Rows.build(x, None, pa.Form()))[1]
+    assert np.all(queries.turned(np.eye(2))[0] > 0)
 
 
 def problem(n_classes, ridge):
