@@ -207,16 +207,6 @@ def test_a_penalty_of_ones_own_is_ridge_regression_within_tokens_that_share_noth
     assert (found.outcome.name, found.succeeded) == ("penalised", False)
 
 
-def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand():
-    own, made = replace(MEMORY.schema, encoding=None), P.traces(MEMORY, 150)
-    traces = [P.Trace(own, each.prompt, each.completion) for each in made]
-    found = P.learn(own, traces, COEFFICIENTS)
-    prompt = [own.decode(row) for row in made[0].prompt]
-    assert found.decode(prompt, 1).tokens == [own.decode(made[0].completion[0])]
-    with pytest.raises(InvalidInput, match="encoding"):
-        found.run({0: 1}, 0)
-
-
 @pytest.mark.parametrize("name", ["memory", "one_hot"])
 def test_what_is_not_abstained_from_is_right(name):
     program, _, many, _ = LIBRARY[name]
