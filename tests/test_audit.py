@@ -116,6 +116,18 @@ def test_certificates_are_those_of_the_rows_that_count_and_of_the_domain(weights
         pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
 
 
+@given(st.sampled_from(MODES), st.integers(-30, 30), st.integers(-30, 30), st.integers(0, 99))
+def test_figures_have_the_units_of_the_data(mode, tokens, targets, seed):
+    X, Y, layer = task(mode, 40, seed=seed)
+    unit, of_y = np.ldexp(1.0, tokens), np.ldexp(1.0, targets)
+    scaled = pa.LinearAttention(layer.attn / unit**2, layer.value * of_y / unit, mode)
+    one, other = pa.audit(layer, X, Y), pa.audit(scaled, unit * X, of_y * Y)
+    assert one.outcome.name == other.outcome.name
+    sizes = dict.fromkeys(("risk", "optimal_risk", "gap", "rounding"), of_y**2)
+    for name, size in (sizes | {"output_distance": of_y, "distance": of_y / unit**3}).items():
+        assert getattr(other, name) / size == pytest.approx(getattr(one, name), rel=1e-6), name
+
+
 class Wrapped(torch.nn.Module):
     """A module that nobody can read."""
 

@@ -241,7 +241,6 @@ def test_masks_that_are_understood_leave_padding_out():
 
 OF_HEADS = np.concatenate([attending(REAL), attending(EVERY)], axis=1)
 UNCLEAR = [
-    ("attention_mask", torch.tensor(NEAR).expand(6, 1, 5, 5), "others"),
     ("attention_mask", torch.tensor(OF_HEADS), "head to head"),
     ("attention_mask", torch.arange(30).reshape(6, 5), "0 and 1"),
     ("attention_mask", torch.ones(6, 7, dtype=torch.int64), r"\(6, 7\)"),

@@ -6,14 +6,11 @@ import pytest
 import polyattn as pa
 from oracle import MODES, softmax_weights
 from polyattn.errors import InvalidInput
+from test_layers import normal as some
 
 
 def sequences(n_sequences=240, n_tokens=5, n_dims=3, seed=0):
-    return np.random.default_rng(seed).standard_normal((n_sequences, n_tokens, n_dims))
-
-
-def some(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+    return some(n_sequences, n_tokens, n_dims, seed=seed)
 
 
 def layer(attn, mode="full", bias=False, n_outputs=2):

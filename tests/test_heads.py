@@ -11,11 +11,7 @@ import oracle
 import polyattn as pa
 from oracle import EPS, FORMS, KINDS, relative_error
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
-from test_layers import linear, remade, rows_of
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+from test_layers import linear, normal, remade, rows_of
 
 
 def random_heads(n_dims, n_outputs, n_heads, seed=0):

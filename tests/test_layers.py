@@ -34,6 +34,10 @@ def literal(layer, X, context=None):
     return oracle.softmax_forward(attn, layer.value, tokens, layer.mode, layer.frequencies)
 
 
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
 def rows_of(outputs):
     return np.concatenate([np.atleast_2d(each) for each in outputs])
 

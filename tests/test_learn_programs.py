@@ -96,8 +96,6 @@ def test_rules_run_fresh_machines_at_their_size_and_others(name):
 
 
 def test_rules_read_as_a_person_would_write_them():
-    (term,) = learned("memory").terms
-    assert term.write.attribute.name == "out"
     program = P.universal_dfa(3, 3, 5, style="one_hot")
     assert {str(term) for term in learn(program, 8).terms} == {
         "+1 px(t, x) <- px(t, x) given cpos(t)",
@@ -329,7 +327,8 @@ def test_wrong_traces_and_options_are_refused_by_their_names():
         arguments = {"schema": ONE_HOT.schema, "traces": P.traces(ONE_HOT, 3)} | given
         with pytest.raises(PolyattnError, match=word):
             P.learn(**arguments)
-    P.learn(COUNTS, [large_counts(2**17)])
+    for method in METHODS:  # and of a program that nobody can encode
+        P.learn(COUNTS, [large_counts(2**17)], method)
 
 
 # ---------------------------------------------------------------- certificates

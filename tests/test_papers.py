@@ -160,13 +160,12 @@ NUMBERED = (
 )
 
 CITATION = re.compile(r"\[([a-z]+\d{4}):\s*([^\]]+)\]")
-# What is counted in a paper, what is only a place in it, and numbers such as 2.3, A.3 or A.3-A.8.
-# Theorems, lemmas, corollaries and definitions share one count.
+# What is counted in a paper, and numbers such as 2.3, A.3 or A.3-A.8; theorems, lemmas, corollaries
+# and definitions share one count.
 KINDS = dict.fromkeys(("theorem", "lemma", "corollary", "definition"), "theorem")
 KINDS |= {"corollarie": "theorem", "algorithm": "algorithm", "figure": "figure"}
-PLACES = ("section", "appendix", "appendices", "eq", "phase", "table", "experiments")
 PART = re.compile(
-    rf"\b(?P<kind>{'|'.join(KINDS)})s?\b|\b(?P<place>{'|'.join(PLACES)})s?\b"
+    r"(?P<word>eq|[a-z]{4,})"
     r"|(?P<first>(?:[A-Z]\.)?\d+(?:\.\d+)?)(?:\s*[-–]\s*(?P<last>(?:[A-Z]\.)?\d+(?:\.\d+)?))?",
     re.IGNORECASE,
 )
@@ -176,8 +175,8 @@ def statements(text):
     """The counted statements of a citation: "Lemmas 2.3, A.3-A.5" are four."""
     kind, found = None, set()
     for part in PART.finditer(text):
-        if part["kind"] or part["place"]:
-            kind = KINDS.get((part["kind"] or "").lower())
+        if part["word"]:  # any other is only a place in a paper
+            kind = KINDS.get(part["word"].lower().removesuffix("s"))
         elif kind:
             stem, _, start = part["first"].rpartition(".")
             end = (part["last"] or part["first"]).rpartition(".")[2]

@@ -231,6 +231,11 @@ def test_wrong_input_is_refused_alike_by_all_ways_to_run():
         ):  # fmt: skip
             with pytest.raises(PolyattnError, match=re.escape(word)):
                 run(*arguments, **options)
+    right = P.TuringMachine.parse("1RA1RA")
+    for run in (compiled["turing"].run, PROGRAMS["turing"].interpret):
+        assert run(right, max_steps=3, overflow="error").wrapped_at is None
+        with pytest.raises(PolyattnError, match="at step 4"):
+            run(right, max_steps=9, overflow="error")
 
 
 def drawing(name, **options):
