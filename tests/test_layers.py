@@ -85,11 +85,8 @@ def test_outputs_and_coefficients_are_those_of_the_definition(n_heads, data, dra
 
 
 DISTANT = [
-    {"mode": "causal", "decay": (0.5, 0.99)}, {"mode": "causal", "decay": 1e-30},
     {"mode": "causal", "window": 70, "mean": True}, {"mode": "causal", "lags": 3, "window": 68},
     {"mode": "causal", "decay": 0.95, "window": 65, "include_query": False},
-    {"decay": 0.9, "window": 4, "include_query": False}, {"lags": 2, "mean": True},
-    {"mode": "full", "include_query": False, "mean": True},
 ]  # fmt: skip
 
 
