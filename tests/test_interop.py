@@ -26,17 +26,13 @@ from polyattn.interop import (
     to_torch,
 )
 from test_layers import linear as linear_layer
-from test_layers import same
+from test_layers import normal, same
 
 # torch's own: it would rather be asked to export.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 KINDS = {"linear": pa.LinearAttention, "softmax": pa.SoftmaxAttention}
 ROLES = ("query", "key", "value")
 seeds, sizes = st.integers(0, 10**6), st.integers(1, 4)
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def linear(drawn, **numbers):

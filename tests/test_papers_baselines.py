@@ -29,16 +29,13 @@ def _one_thread():
         yield
 
 
-def sequences(n_dims, seed=0):
-    return torch.tensor(np.random.default_rng(seed).standard_normal((3, 7, n_dims)))
-
-
 @pytest.mark.parametrize(("d", "e", "n_heads"), [(1, 1, 1), (3, 2, 4), (16, 16, 2)])
 def test_every_form_is_the_layer_and_has_its_gradients(d, e, n_heads):
     def outputs_of(layer):
         return [oracle.forward(layer, x, {"mode": "causal"}) for x in X.numpy()]
 
-    layer, X = oracle.random_layer({}, d, n_heads=n_heads, n_outputs=e), sequences(d)
+    layer = oracle.random_layer({}, d, n_heads=n_heads, n_outputs=e)
+    X = torch.tensor(np.random.default_rng(0).standard_normal((3, 7, d)))
     expected, gradients = np.array(outputs_of(layer)), []
     for form in (
         forms.by_scores, forms.linear_attention,
@@ -108,6 +105,7 @@ def test_models_side_by_side_are_trained_as_if_each_were_alone():
 # ------------------------------------------- automata as strings of symbols [yau2024: figure 4]
 
 TINY = StringEncoding(2, 2, 2)
+READ = ReadTokens(TINY.n_symbols, TINY.n_history, TINY.new_states)
 
 
 def strings(count, seed, encoding=TINY):
@@ -164,26 +162,22 @@ def settings(**changes):
     return DecoderSettings(DecoderSizes(2, 2, 32), **(chosen | changes))
 
 
-def read_of(encoding):
-    return ReadTokens(encoding.n_symbols, encoding.n_history, encoding.new_states)
-
-
 def test_training_learns_by_heart_repeats_itself_and_ends_when_told():
-    few, fresh, read, state = strings(8, 0), strings(50, 1), read_of(TINY), torch.get_rng_state()
-    by_heart = train_decoder(few, few, read, settings())
+    few, fresh, state = strings(8, 0), strings(50, 1), torch.get_rng_state()
+    by_heart = train_decoder(few, few, READ, settings())
     assert min(by_heart.accuracy, by_heart.hard_accuracy) >= 0.99
     assert by_heart.n_steps < 100
-    runs = [train_decoder(few, fresh, read, settings(n_steps=10, seed=s)) for s in (0, 0, 1)]
+    runs = [train_decoder(few, fresh, READ, settings(n_steps=10, seed=s)) for s in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
     assert runs[0].n_steps == 10
     assert torch.equal(torch.get_rng_state(), state)
     # States of other machines teach the form, and not the states.
     wrong = few.copy()
     wrong[:, -TINY.n_history :][:, 3::5] = 1 - wrong[:, -TINY.n_history :][:, 3::5]
-    assert train_decoder(wrong, few, read, settings(n_steps=30)).hard_accuracy < 0.9
-    by_epochs = train_decoder(strings(40, 0), fresh, read, settings(n_epochs=3))
+    assert train_decoder(wrong, few, READ, settings(n_steps=30)).hard_accuracy < 0.9
+    by_epochs = train_decoder(strings(40, 0), fresh, READ, settings(n_epochs=3))
     assert (by_epochs.n_steps, by_epochs.gave_up) == (3 * 2, False)
-    stuck = train_decoder(few, fresh, read, settings(learning_rate=0.0, look=2, patience=3))
+    stuck = train_decoder(few, fresh, READ, settings(learning_rate=0.0, look=2, patience=3))
     assert (stuck.n_steps, stuck.gave_up) == (2 * (1 + 3), True)
 
 
@@ -197,6 +191,6 @@ def test_shares_are_of_all_tokens_and_of_new_states():
     fresh = torch.tensor(strings(300, 5))
     steps = fresh[:, -TINY.n_history :].unflatten(1, (TINY.length, 5))
     same = (steps[..., 1] == steps[..., 3]).double().mean().item()
-    all_tokens, states = shares_right(copying, fresh, read_of(TINY))
+    all_tokens, states = shares_right(copying, fresh, READ)
     assert states == pytest.approx(same)
     assert all_tokens == pytest.approx(0.8 + 0.2 * same)

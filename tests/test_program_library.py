@@ -126,15 +126,6 @@ def test_entries_are_the_numbers_of_the_layer_that_are_not_zero(case):
         np.testing.assert_array_equal(getattr(compiled.layer, name), matrix)
 
 
-def test_a_head_that_goes_around_is_refused_on_demand():
-    right = P.TuringMachine({(0, 0): (0, 1, 1), (0, 1): (0, 1, 1)}, 1, 2)
-    program = P.universal_turing_machine(1, 2, 4)
-    for run in (P.compile(program).run, program.interpret):
-        assert run(right, max_steps=3, overflow="error").wrapped_at is None
-        with pytest.raises(PolyattnError, match="at step 4"):
-            run(right, max_steps=9, overflow="error")
-
-
 ZERO, STEP = P.DFA([[0, 0], [0, 0]]), P.DFA([[1, 0], [1, 1]])
 PROGRAMS = {
     "memory": P.associative_memory(3, 3),
@@ -240,6 +231,11 @@ def test_wrong_input_is_refused_alike_by_all_ways_to_run():
         ):  # fmt: skip
             with pytest.raises(PolyattnError, match=re.escape(word)):
                 run(*arguments, **options)
+    right = P.TuringMachine.parse("1RA1RA")
+    for run in (compiled["turing"].run, PROGRAMS["turing"].interpret):
+        assert run(right, max_steps=3, overflow="error").wrapped_at is None
+        with pytest.raises(PolyattnError, match="at step 4"):
+            run(right, max_steps=9, overflow="error")
 
 
 def drawing(name, **options):
