@@ -153,11 +153,15 @@ ROOT = Path(__file__).resolve().parent.parent
 MAP = tomllib.loads((ROOT / "docs" / "paper_map.toml").read_text(encoding="utf-8"))
 FIELDS = {"paper", "statement", "says", "status", "symbols", "tests", "remark"}
 
-# All that is numbered in the first paper.
+# All that is numbered in the first paper, and what the second is made of.
 NUMBERED = (
     "Theorems 2.1-2.4, 3.1, A.1-A.8, B.1, C.1-C.5, E.1-E.2, F.1-F.3, G.1-G.2, Algorithms 1-8, "
     "Figures 1-4"
 )
+PARTS = (
+    *(f"Phase {number}" for number in range(1, 7)), "Non-degeneracy", "The main theorem",
+    "The lower bound for statistical queries", "The cryptographic lower bound",
+)  # fmt: skip
 
 CITATION = re.compile(r"\[([a-z]+\d{4}):\s*([^\]]+)\]")
 # What is counted in a paper, and numbers such as 2.3, A.3 or A.3-A.8; theorems, lemmas, corollaries
@@ -238,6 +242,8 @@ def test_the_papers_are_mapped_number_by_number_and_every_citation_is_in_the_map
     counts = Counter(one for name in own for one in statements(name))
     assert counts == dict.fromkeys(statements(NUMBERED), 1)
     assert len(counts) == 26 + 8 + 4
+    second = [e["statement"] for e in entries if e["paper"] == "chen2024"]
+    assert [sum(name.startswith(part) for name in second) for part in PARTS] == [1] * len(PARTS)
     pages = (ROOT / "docs").rglob("*.md")
     pages = [page for page in pages if not {"_build", "gallery"} & set(page.parts)]
     found = set()
