@@ -142,6 +142,15 @@ def test_sizes_of_tokens_along_unknown_directions_do_not_matter():
         assert oracle.relative_error(found.coef, exact.coef) < 1e-7, (n_rows, scale, ridge)
 
 
+def test_correlated_tokens_of_very_different_size_and_a_small_ridge_are_met():
+    rng, mixing = np.random.default_rng(0), [[1.0, 1.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1e-3]]
+    X, Y = rng.standard_normal((300, 4, 3)) @ mixing, rng.standard_normal((300, 1))
+    for ridge in (1e-15, 1e-12):
+        found, exact = both(X, Y, ridge=ridge)
+        assert found.outcome.ok
+        assert oracle.relative_error(found.coef, exact.coef) < 1e-9
+
+
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 2))

@@ -24,6 +24,7 @@ from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.excess import FAILURE, least_eigenvalue
 from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LogLoss
+from polyattn.solve.pivoted_rows import PivotedRows
 from polyattn.solve.second_moments import second_moments
 from polyattn.stats.rows import Rows
 
@@ -135,6 +136,14 @@ def test_single_precision_has_the_same_equations_in_any_units(monkeypatch, ridge
     phi = oracle.design(X, fields) / np.sqrt(oracle.squared_sizes(fields, 3, 4))
     expected = system.whitening.gradient(phi.T @ (phi @ theta) + ridge * theta)
     assert oracle.relative_error(system.whitened_rows.product(z, ridge), expected) < 1e-5
+
+
+def test_summaries_that_are_not_kept_are_not_gathered_for_pivots(monkeypatch):
+    X, Y = correlated()
+    few = Rows.build(X, Y, pa.Form())
+    assert PivotedRows.of(few, 0.0) is not None
+    monkeypatch.setattr("polyattn.stats.rows.KEPT_NUMBERS", 100)
+    assert PivotedRows.of(few, 0.0) is None
 
 
 def test_what_many_rows_show_above_rounding_is_data():
