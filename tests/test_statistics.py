@@ -244,6 +244,7 @@ def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
         open_one, good = sums("a", few_dyadic(rng)), sums("a", rng.standard_normal((40, 3, 2)))
         left = (open_one + large) - large
         np.testing.assert_allclose(left.gram, open_one.gram, atol=1e-8)
+        assert left.subtracted_weight == 2 * large.total_weight  # it was added, and taken out
         assert pa.certify(statistics=left).verdict == "undecided"
         assert pa.fit(statistics=left).rank == 5
         assert pa.certify(statistics=(good + large) - large).identifiable

@@ -16,6 +16,7 @@ from polyattn.solve import (
     newton,
     normal_equations,
     planning,
+    row_kernel,
     solving,
     whitened_rows,
 )
@@ -144,6 +145,13 @@ def test_summaries_that_are_not_kept_are_not_gathered_for_pivots(monkeypatch):
     assert PivotedRows.of(few, 0.0) is not None
     monkeypatch.setattr("polyattn.stats.rows.KEPT_NUMBERS", 100)
     assert PivotedRows.of(few, 0.0) is None
+
+
+def test_a_kernel_of_rows_is_made_of_so_many_numbers_of_sums_and_queries_and_no_more(monkeypatch):
+    passes = FeaturePasses(Rows.build(correlated()[0][:9], None, pa.Form()))
+    for most, is_made in ((9 * (6 + 3), True), (9 * (6 + 3) - 1, False)):
+        monkeypatch.setattr(row_kernel, "MOST_NUMBERS", most)
+        assert (row_kernel.RowKernel.of(passes, np.ones(9), 1.0) is not None) == is_made
 
 
 def test_what_many_rows_show_above_rounding_is_data():
