@@ -328,6 +328,7 @@ def test_sums_call_absent_only_what_never_had_a_term(kind):
         sums(tiny), sums(faded, decay=1e-200, include_query=False),
         sums(faded, decay=[1e-200, 1e-100], include_query=False),
         sums(equal, key=np.array([[1.0], [-1.0]])),
+        sums(faded, mode="causal", decay=1e-200, include_query=False),
     ):  # fmt: skip
         assert pa.certify(statistics=open_one).verdict == "undecided"
 

@@ -361,6 +361,15 @@ def test_every_way_to_fit_is_held_against_the_mean(way):
     assert result.risk == pytest.approx(np.average(errors, weights=own), rel=1e-8)
 
 
+def test_rows_that_are_all_met_do_not_know_their_weights():
+    weights, options = 10.0 ** np.linspace(-8, 8, 14), {"form": pa.Form(intercept=True)}
+    one, other = (
+        pa.fit(X[:14], Y[:14], solver="dual", sample_weight=w, **options) for w in (None, weights)
+    )
+    assert other.condition < 2 * one.condition
+    assert oracle.relative_error(other.coef, one.coef) < 1e-11
+
+
 def test_positions_and_classes_are_held_against_their_own_mean():
     rows = np.random.default_rng(1).standard_normal((120, 5, 2))
     found = pa.fit(X, rows, mode="causal", sample_weight=WEIGHTS)

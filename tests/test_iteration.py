@@ -145,6 +145,25 @@ def test_sizes_of_tokens_along_unknown_directions_do_not_matter():
         assert ridge or 0.1 < found.condition / exact.condition < 10
 
 
+def test_the_stated_condition_number_is_about_that_of_the_features_and_the_ridge():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((2000, 4, 3)) * [1.0, 1.0, 0.1], rng.standard_normal((2000, 1))
+    phi = oracle.plain_design(X) / np.sqrt(oracle.squared_sizes({}, 3, 3))
+    for ridge in (1.0, 100.0, 1e4):
+        true = np.linalg.cond(np.concatenate([phi, np.sqrt(ridge) * np.eye(18)]))
+        found = pa.fit(X, Y, ridge=ridge, solver="iterative")
+        assert true / 2 < found.condition < 4 * true
+
+
+def test_correlated_tokens_of_very_different_size_and_a_small_ridge_are_met():
+    rng, mixing = np.random.default_rng(0), [[1.0, 1.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1e-3]]
+    X, Y = rng.standard_normal((300, 4, 3)) @ mixing, rng.standard_normal((300, 1))
+    for ridge in (1e-15, 1e-12):
+        found, exact = both(X, Y, ridge=ridge)
+        assert found.outcome.ok
+        assert oracle.relative_error(found.coef, exact.coef) < 1e-9
+
+
 def test_features_too_different_for_the_smallest_norm_are_met_all_the_same():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 2))

@@ -244,6 +244,7 @@ def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
         open_one, good = sums("a", few_dyadic(rng)), sums("a", rng.standard_normal((40, 3, 2)))
         left = (open_one + large) - large
         np.testing.assert_allclose(left.gram, open_one.gram, atol=1e-8)
+        assert left.subtracted_weight == 2 * large.total_weight  # it was added, and taken out
         assert pa.certify(statistics=left).verdict == "undecided"
         assert pa.fit(statistics=left).rank == 5
         assert pa.certify(statistics=(good + large) - large).identifiable
@@ -254,6 +255,12 @@ def test_what_is_left_of_a_sum_is_the_rest_and_proves_no_more():
         ):  # fmt: skip
             with pytest.raises(InvalidInput, match=word):
                 one - other
+
+
+def test_without_chunks_of_no_weight_the_spread_of_the_targets_is_known():
+    idle = pa.Moments(2, 1).update(X, Y, np.zeros(9), chunk="b")
+    whole = pa.Moments(2, 1).update(X, Y, chunk="a")
+    assert pa.fit(statistics=(whole + idle) - idle).r2 == pa.fit(statistics=whole).r2 < 1
 
 
 @both_kinds
@@ -270,6 +277,9 @@ def test_forgetting_is_a_weight(kind, tmp_path):
     np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-9)
     assert found.risk == pytest.approx(expected.risk)
     assert sums.total_weight == weights.sum()
+    large = kind(2, 1).update(X[0], Y[0], np.full(20, 1e100))
+    large.save(tmp_path / "large")
+    assert pa.load(tmp_path / "large") == large
     # There is nothing to be forgotten in new sums.
     assert kind(2).update(X[0], forget=0.5) == kind(2).update(X[0])
 

@@ -11,19 +11,14 @@ import polyattn as pa
 from oracle import EPS
 from polyattn.numerics import blas
 from polyattn.numerics.parallel import map_pieces, n_workers
-from polyattn.solve import (
-    curvature_model,
-    newton,
-    normal_equations,
-    planning,
-    solving,
-    whitened_rows,
-)
+from polyattn.solve import curvature_model, newton, normal_equations, planning, solving
 from polyattn.solve import logistic as solve_logistic
 from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.excess import FAILURE, least_eigenvalue
 from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LogLoss
+from polyattn.solve.pivoted_rows import PivotedRows
+from polyattn.solve.row_kernel import RowKernel
 from polyattn.solve.second_moments import second_moments
 from polyattn.stats.rows import Rows
 
@@ -132,7 +127,7 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
 @pytest.mark.parametrize("ridge", [0.0, 10.0])
 def test_single_precision_has_the_same_equations_in_any_units(monkeypatch, ridge):
     """L^T (H + ridge) L, with H of the features by hand and L from the whitening itself."""
-    monkeypatch.setattr(whitened_rows, "LEAST_NUMBERS", 0)
+    monkeypatch.setattr("polyattn.solve.whitened_rows.LEAST_NUMBERS", 0)
     (X, Y), fields = correlated(), {"intercept": True}
     rows = Rows.build(X * [1.0, 8.0, 0.25], Y, pa.Form(**fields))
     system, rng = normal_equations.FeatureEquations.of(rows, ridge, 10), np.random.default_rng(2)
@@ -142,6 +137,21 @@ def test_single_precision_has_the_same_equations_in_any_units(monkeypatch, ridge
     phi = oracle.design(X, fields) / np.sqrt(oracle.squared_sizes(fields, 3, 4))
     expected = system.whitening.gradient(phi.T @ (phi @ theta) + ridge * theta)
     assert oracle.relative_error(system.whitened_rows.product(z, ridge), expected) < 1e-5
+
+
+def test_summaries_that_are_not_kept_are_not_gathered_for_pivots(monkeypatch):
+    X, Y = correlated()
+    few = Rows.build(X, Y, pa.Form())
+    assert PivotedRows.of(few, 0.0) is not None
+    monkeypatch.setattr("polyattn.stats.rows.KEPT_NUMBERS", 100)
+    assert PivotedRows.of(few, 0.0) is None
+
+
+def test_a_kernel_of_rows_is_made_of_so_many_numbers_of_sums_and_queries_and_no_more(monkeypatch):
+    passes = FeaturePasses(Rows.build(correlated()[0][:9], None, pa.Form()))
+    for most, is_made in ((9 * (6 + 3), True), (9 * (6 + 3) - 1, False)):
+        monkeypatch.setattr("polyattn.solve.row_kernel.MOST_NUMBERS", most)
+        assert (RowKernel.of(passes, np.ones(9), 1.0) is not None) == is_made
 
 
 def test_what_many_rows_show_above_rounding_is_data():

@@ -17,6 +17,7 @@ from polyattn.sources import names as names_module
 from polyattn.sources import parquet, shards
 from polyattn.sources.names import SequenceNames
 from polyattn.sources.parquet_rows import KeptReaders
+from polyattn.stats.gather import add_stretch
 
 pytestmark = pytest.mark.kernel
 
@@ -86,6 +87,16 @@ def test_names_are_refused_where_and_only_where_they_repeat(chunks, cut):
                 add()
         else:
             add()
+
+
+def test_a_stretch_added_by_several_tasks_is_one(tmp_path):
+    table = arrow.table({"id": np.repeat([*range(20), 0], 2), "a": np.arange(42.0)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    chunks = pa.scan(tmp_path / "a.parquet", sequence="id", tokens="a", chunk_bytes=50).chunks
+    begun = add_stretch(pa.Moments(1), chunks[:2])
+    assert add_stretch(begun, chunks[2:-1]) == add_stretch(pa.Moments(1), chunks[:-1])
+    with pytest.raises(InvalidInput, match="twice"):
+        add_stretch(begun, chunks[2:])
 
 
 def test_growing_names_need_no_memory(monkeypatch):
