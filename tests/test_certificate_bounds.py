@@ -65,6 +65,17 @@ def test_a_bound_is_infinite_where_nothing_is_proved():
     assert np.all(np.isinf(pa.certify(near).bound(near[:3], 0.1)))
 
 
+@pytest.mark.parametrize("kind", ["leverage", "worst_case"])
+def test_bounds_hold_where_features_nearly_cancel(kind):
+    """One feature, the sum of 1 and -1 + k u: of it rounding may leave anything of that size."""
+    fields = {"key": [0], "value": [1], "query": [0], "include_query": False}
+    found = pa.certify(gaussian(60), form=pa.Form(**fields))
+    for k in range(1, 80):
+        X = np.array([[1.0, 1.0], [1.0, -1.0 + k * 2.0**-53], [1.0, 0.0]])
+        apart = 2.0 * np.sqrt(0.01 / found.lambda_max) * k * 2.0**-53
+        assert found.bound(X, 0.01, kind=kind) >= apart * (1 - 1e-9)
+
+
 # Noise: Lemmas A.7 and E.2, which fail as printed and hold as corrected -------------------------
 
 

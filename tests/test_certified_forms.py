@@ -66,7 +66,12 @@ def test_dimensions_on_domains_and_of_lengths_are_ranks():
             with pytest.raises(InvalidInput, match="nothing"):
                 pa.certify(X, **options)
         else:
-            assert pa.certify(X, **options).dimension == oracle.rank_of(everywhere), name
+            found = pa.certify(X, **options)
+            assert found.dimension == oracle.rank_of(everywhere), name
+            if not found.identifiable:
+                witness = found.witness()
+                assert least <= len(witness.input) <= most
+                assert oracle.witness_fails(witness, X, form, options["context"]) == [], name
     assert refused > 0
 
 
@@ -180,6 +185,24 @@ def test_sums_that_hide_a_dependence_are_never_called_identifiable(name):
     for kind in SUMS:
         sums = kind(3, form=pa.Form(**fields)).update(X)
         assert pa.certify(statistics=sums).verdict == "undecided"
+
+
+def test_what_is_true_is_believed_of_long_late_large_and_cancelling_data():
+    """Past what is summed at once, after many zeros, in other units, and of sums lost to noise."""
+    rng = np.random.default_rng(5)
+    angle, one = rng.standard_normal(60), np.ones(60)
+    circle = 2.0**50 * np.array([[np.cos(angle), one], [np.sin(angle), one]]).transpose(2, 0, 1)
+    long, lost = rng.integers(-3, 4, (1, 1100, 2)), dyadic(rng, 60, 3, 3)
+    lost[:, 0, 1], lost[:, 1, 0] = 3 * lost[:, 1, 1], -3 * lost[:, 0, 0]
+    late = np.append(np.zeros((30, 260, 2)), rng.integers(-3, 4, (30, 40, 2)), axis=1)
+    for X, verdict, fields in (
+        (late, "identifiable", {"include_query": False}),
+        (long, "identifiable", {"mode": "causal", "include_query": False}),
+        (circle, "not_identifiable", {"intercept": True, "key": [0], "value": [0], "query": [1]}),
+        (lost, "not_identifiable", UNDECIDED["cancelling matrix"][1]),
+    ):
+        found = pa.certify(X, form=pa.Form(**fields), method="float")
+        assert (found.verdict, pa.verify(found, X)) == (verdict, True)
 
 
 def test_any_feature_map_has_a_certificate():

@@ -179,6 +179,11 @@ def test_exact_arithmetic_sees_what_rounding_hides_and_rounding_never_denies_it(
         assert in_floats == ("undecided" if hidden else "identifiable")
         found = pa.certify(tokens, method="exact")
         assert (found.verdict, found.rounding) == ("identifiable", 0.0)
+    # Of many long numbers, too.
+    X = np.random.default_rng(0).integers(-(2**40), 2**40, (9000, 2, 6))
+    X[..., 5] = X[..., 0] + X[..., 1]
+    found = pa.certify(X)
+    assert (found.verdict, found.method, found.rank) == ("not_identifiable", "exact", 5 * 15)
 
 
 def test_a_plane_is_recognised_up_to_the_rounding_of_the_data():
@@ -193,6 +198,12 @@ def test_a_plane_is_recognised_up_to_the_rounding_of_the_data():
         assert oracle.witness_fails(found.witness(), X, {"mode": mode}) == []
         assert pa.verify(found, X)
     assert pa.certify(flat()).rank == 6
+    # However close to a line they are: nothing between is recognised and then not believed.
+    for power in range(-56, -44):
+        X = gaussian(40, 1 + power % 2, 2)
+        X[..., 1] = X[..., 0] + 2.0**power * X[..., 1]
+        found = pa.certify(X)
+        assert pa.verify(found, X), (power, found)
 
 
 def test_data_in_any_container_are_the_same_data(tmp_path):

@@ -5,6 +5,7 @@ seal, a SHA-256 of everything else.
 """
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -105,6 +106,7 @@ def test_genuine_certificates_are_accepted_in_memory_and_from_files(name, certif
     document = document_of(certificate, tmp_path / "c.json")
     loaded = pa.load(tmp_path / "c.json")
     assert pa.verify(loaded, X, domain_of(name))
+    assert not getattr(getattr(loaded.direction, "flags", None), "writeable", False)
     assert document_of(loaded, tmp_path / "again.json") == document
     # The forger's tools are right: what he leaves as it is stays true.
     assert pa.verify(pa.load(written(document, tmp_path / "same.json")), X, domain_of(name))
@@ -271,6 +273,17 @@ def test_a_direction_must_show_somewhere_and_be_unseen_whatever_its_length(certi
             nearly = genuine.direction + size * np.abs(genuine.direction).max()
             effect = float(np.linalg.norm(oracle.design(X, {}) @ nearly))
             assert refused(document, nearly, X, rounding=effect / part)
+
+
+def test_a_context_outside_the_domain_and_columns_that_are_not_there_are_found(certificates):
+    X, inside, outside = BOOLEAN[:5], BOOLEAN[5:10], GAUSSIAN[:5]
+    boolean, real = pa.certify(X, context=inside, domain="boolean"), pa.certify(X, context=outside)
+    assert pa.verify(boolean, X, context=inside)
+    forged = replace(real, domain=boolean.domain, dimension=boolean.dimension)
+    assert not pa.verify(forged, X, context=outside)
+    prompts = certificates["form of prompts"]
+    more = replace(prompts, structure=replace(prompts.structure, columns=(99,)))
+    assert not pa.verify(more, PROMPTS)
 
 
 def test_a_prime_that_divides_the_data_proves_nothing(tmp_path):

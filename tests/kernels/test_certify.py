@@ -16,7 +16,11 @@ import oracle
 import polyattn as pa
 from polyattn.certify import minimiser, unseen
 from polyattn.certify.bounds import _solved
+from polyattn.certify.check import symbols
+from polyattn.certify.check.measure import INPUT_ROUNDING, MeasuredTable
+from polyattn.certify.check.symbols import SymbolClaims, _combinations
 from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.domains.tokens import _climb
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as ranks
 from polyattn.certify.exact.feature_rows import FeatureRows
@@ -98,8 +102,10 @@ def test_an_unseen_direction_must_be_within_rounding(flat):
 
 def test_movements_are_derivatives():
     """Of one token alone the output is a cubic form f, and moves by sum |x_j df/dx_j|."""
-    rng, step = np.random.default_rng(0), 1e-6
+    rng, step = np.random.default_rng(4), 1e-6
     direction, x = rng.standard_normal(18), rng.standard_normal(3)
+    psi = oracle.design([x[None]], {})[0]
+    direction -= (psi @ direction) / (psi @ psi) * psi
     nearby = np.concatenate([x + step * np.eye(3), x - step * np.eye(3)])
     outputs = (oracle.design(nearby[:, None], {}) @ direction).reshape(2, 3)
     slopes = (outputs[0] - outputs[1]) / (2 * step)
@@ -107,6 +113,11 @@ def test_movements_are_derivatives():
     forms = unfold_coef(direction.reshape(1, -1, 3))[0]
     moved = _movements(forms, pairs[:, None], x[:, None], np.ones(3, dtype=bool))
     assert moved[0] == pytest.approx(np.sum(np.abs(slopes * x)), rel=1e-6)
+    # The checker's own: what so many roundings of the inputs make is explained, and no more.
+    table = MeasuredTable(as_batch(x[None, None]), "last", False)
+    for share in (0.9, -0.9, 1.1, -1.1):
+        nearly = direction + share * INPUT_ROUNDING * moved[0] / (psi @ psi) * psi
+        assert table.explained(nearly, np.ones(3, dtype=bool)) == (abs(share) < 1)
 
 
 def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
@@ -235,6 +246,10 @@ def test_a_vector_off_by_one_is_refused():
         assert gcd(*vector) == 1
         for check in (integers.annihilated, integers._by_primes):
             assert check(rows, [vector, long, *wrong]).tolist() == [True, True] + [False] * 30
+    # Of a token (1, b) the last product alone, b^3, hides a one in float64.
+    b = 2**20 - 1
+    vectors = [[0, 0, 0, 0, b, -1], [1, 0, 0, 0, b, -1]]
+    assert integers.annihilated(rows_of(np.array([[[1, b]]])), vectors).tolist() == [True, False]
 
 
 def test_unlucky_primes_and_wrong_reconstructions_end_in_none(monkeypatch):
@@ -271,6 +286,37 @@ def test_residues_are_centred_and_their_products_exact():
     assert np.all(multiply(left, np.abs(left).T, PRIME) % PRIME == expected)
     matrix = rng.integers(-9, 10, (70, 70)).astype(float)
     np.testing.assert_array_equal(multiply(inverse(matrix, PRIME), matrix, PRIME), np.eye(70))
+
+
+def test_random_combinations_of_large_counts_are_exact():
+    """Sums of products of residues leave float64 where counts do not."""
+    rng = np.random.default_rng(2)
+    weights, counts = rng.integers(1, PRIME // 2, (3, 20000)), rng.integers(1, 2**22, (20000, 2))
+    found = _combinations(weights.astype(float), counts.astype(float), PRIME)
+    exact = weights.astype(object) @ counts.astype(object)
+    assert np.all((exact - found.astype(np.int64)) % PRIME == 0)
+
+
+def test_an_effect_that_the_first_primes_divide_is_found(monkeypatch):
+    """Of entries 1 and of symbols that occur 2^22 times and more, as no short text has them."""
+    drawn = primes()
+    batch = pa.SequenceBatch.from_ids([[0]], 2)
+    claims = SymbolClaims(pa.certify(batch), batch, None)
+    counts = np.array([[float(next(primes())), 0.0]])
+    monkeypatch.setattr(symbols, "random_prime", lambda _: next(drawn))
+    monkeypatch.setattr(SymbolClaims, "tables", lambda *_: iter([counts]))
+    assert claims._has_effect(0, {0: 1})
+    assert not claims._has_effect(0, {1: 1})
+
+
+def test_climbing_ends_where_no_sign_helps():
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e3):
+        form = size * rng.standard_normal((4, 4))
+        form = form + form.T
+        y = _climb(form, rng.choice([-1.0, 1.0], 4))
+        others = y * (1.0 - 2.0 * np.eye(4))
+        assert y @ form @ y >= np.einsum("ij,jk,ik->i", others, form, others).max()
 
 
 # The minimiser that audits compare with: what small data never need -----------------------------
