@@ -58,7 +58,7 @@ def main(
     endings: Counter[str] = Counter()
     for number, mutant in enumerate(mutants, start=1):
         ending = "equivalent"
-        if mutant.name not in equivalents:
+        if mutant.change not in equivalents:
             record = table.known(mutant) or _tried(
                 copy, covered, mutant, seconds, table.first(mutant)
             )

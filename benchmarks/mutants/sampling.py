@@ -22,7 +22,8 @@ class Mutant:
     """One change of one file.
 
     ``before`` and ``after`` are the changed lines without their indentation; together with file
-    and function they name a mutant even when lines above it come and go.
+    and function they name a mutant even when lines above it come and go.  Of equal lines in a
+    function ``earlier`` says how many stand above it.
     """
 
     file: str
@@ -32,12 +33,18 @@ class Mutant:
     operator: str
     before: str
     after: str
+    earlier: int
     source: str
 
     @property
-    def name(self) -> tuple[str, str, str, str]:
-        """What the mutant is called in tables."""
+    def change(self) -> tuple[str, str, str, str]:
+        """What is changed, and where."""
         return (self.file, self.function, self.before, self.after)
+
+    @property
+    def name(self) -> tuple[str, ...]:
+        """What the mutant is called in tables."""
+        return (*self.change, str(self.earlier)) if self.earlier else self.change
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,21 @@ def _described(name: str, source: str, changed: str, operator: str) -> Mutant:
         " ".join(line.strip() for line in lines[first : len(lines) - end]) for lines in (old, new)
     )
     function = _function_of(ast.parse(source), first + 1)
-    return Mutant(name, function, first + 1, len(old) - end, operator, before, after, changed)
+    stripped = [line.strip() for line in old]
+    earlier = stripped[_first_line(ast.parse(source), first + 1) : first].count(stripped[first])
+    last_line = len(old) - end
+    return Mutant(name, function, first + 1, last_line, operator, before, after, earlier, changed)
+
+
+def _first_line(tree: ast.Module, line: int) -> int:
+    """The index of the first line of the innermost function or class around a line, or 0."""
+    around = [
+        node.lineno - 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+        and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(around, default=0)
 
 
 def _function_of(tree: ast.Module, line: int) -> str:
