@@ -198,9 +198,6 @@ def test_tokens_of_every_size_are_held_out():
     assert found.deviation > 1e-3
 
 
-# ------------------------------------------------------------------ what long sequences alone show
-
-
 def masked(seen):
     """``seen`` of the distances (t, s), and more numbers, says who attends to whom."""
     return lambda X, *given: changed_attention(LAYER, X, seen(behind(X.shape[1]), *given))

@@ -29,9 +29,6 @@ machines = pa.programs.machines
 MOST_SECONDS, MOST_BYTES = 10.0, 1 << 30
 
 
-# ------------------------------------------------------------------ what is done with a file
-
-
 def verb(*words):
     """Run a verb, which may refuse the file, but not end in a traceback; returns what it prints."""
     done = CliRunner().invoke(cli, [*map(str, words)])
@@ -81,8 +78,6 @@ def use_checkpoint(path):
     source = pa.scan(str(path.with_name("data-*.npz")))
     pa.fit(statistics=pa.Moments(2, 2).update(source, checkpoint=path))
 
-
-# ------------------------------------------------------------------ good files
 
 USES = {
     "saved": (".safetensors", forged.record, use_saved),
@@ -172,9 +167,6 @@ def main(count, seed):
     most = pages * resource.getpagesize() + 2 * MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     sys.stdout.write(json.dumps(fuzz(int(count), int(seed))) + "\n")
-
-
-# ------------------------------------------------------------------ tests
 
 
 def mutated(count, seed):

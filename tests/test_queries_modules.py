@@ -102,8 +102,6 @@ def test_misuse_names_what_is_wrong():
             pa.learn_from_queries(box, n_dims)
 
 
-# ------------------------------------------------------------------ modules of transformers
-
 IDS = {"vocab_size": 20, "bos_token_id": 1, "eos_token_id": 2}
 SIZES = {
     "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2,

@@ -51,8 +51,6 @@ Y = LAYER(X)
 NOISE = 0.05 * RNG.standard_normal(Y.shape)
 
 
-# Planted heads come back -----------------------------------------------------------------------
-
 # Fields of planted_softmax; sequences are 100 where nothing else is said.
 SHAPES = {
     "blurred": {"n_tokens": 4, "n_dims": 8, "n_heads": 3, "logits": 0.5, "n_sequences": 50},
@@ -96,9 +94,6 @@ def test_planted_heads_come_back_exactly(name):
     # Error bars of exact heads are rounding, and no head is farther off than they say.
     bars = max(found.attn_error.max(), found.value_error.max())
     assert worst(found, task.layer) <= 3 * bars < 1e-6
-
-
-# Laws ------------------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
@@ -184,9 +179,6 @@ def test_targets_rounded_to_single_precision_are_known_as_such():
         assert min(found.attn_error.min(), found.value_error.min()) >= 2.0**-24
 
 
-# The number of heads ---------------------------------------------------------------------------
-
-
 def test_more_heads_than_there_are_come_back_as_those_there_are():
     for given_heads in (3, 4):
         found = learn(X, Y, given_heads)
@@ -211,9 +203,6 @@ def test_the_number_of_heads_is_found_in_noise(n_heads):
     task = pa.data.planted_softmax(120, 4, 3, n_heads=n_heads, noise=0.01, random_state=30)
     assert learn(task.X, task.Y).n_heads == n_heads
     assert pa.learn_softmax(task.X, task.Y, max_heads=1).n_heads == 1
-
-
-# Noise and error bars --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "bias"), [(mode, False) for mode in MODES] + [("full", True)])
@@ -250,9 +239,6 @@ def test_declared_noise_is_tested_on_both_sides():
     assert not pa.learn_softmax(X, noisy, 2, noise=0.03, method="moments").recovered
 
 
-# Stopping --------------------------------------------------------------------------------------
-
-
 def test_an_interrupt_keeps_the_best_layer():
     task = pa.data.planted_softmax(300, 4, 4, n_heads=2, logits=2.0, noise=0.05, random_state=2)
     for n_steps in (1, 10):
@@ -279,9 +265,6 @@ def test_an_interrupt_keeps_the_best_layer():
         found = pa.learn_softmax(X, Y, 2, method, max_seconds=1e-9)
         assert (found.outcome.name, found.layer.n_dims) == ("out_of_time", 3)
         assert np.isfinite(found.validation_error)
-
-
-# Misuse ----------------------------------------------------------------------------------------
 
 
 MISUSE = [

@@ -160,9 +160,6 @@ def test_what_is_no_softmax_layer_is_not_called_one(name):
     assert found.validation_error > 0.01
 
 
-# identifiable_heads ----------------------------------------------------------------------------
-
-
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
 def test_the_verdict_is_that_of_the_jacobian(seed, mode, bias):
     """Full rank where heads are called identifiable, and only there."""
@@ -246,8 +243,6 @@ def test_doubt_is_admitted():
         assert word in report.sentence
 
 
-# What would explain examples that no layer explains --------------------------------------------
-
 #: What a call would be called with, by what it says of it.
 SAID = ("in place of Y", "bias=True", "mode='causal'", "mode='full'", "No attention")
 RNG = np.random.default_rng(0)
@@ -314,8 +309,6 @@ def test_plain_failures_get_no_hint():
         assert said(TOKENS, noise, mode=mode) == []
     assert said(TOKENS[:40, :2], noise[:40, :2]) == []
 
-
-# Recoveries from degenerate inputs, slow -------------------------------------------------------
 
 # Tokens (N, 4, d) of a generator, of the same heads for each seed.
 DEGENERATE = {
