@@ -6,23 +6,18 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+import torch
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, PolyattnError
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
+from test_interop import multihead as of_torch
+from test_weights import attended, attention_of, built
 
 X = np.random.default_rng(0).standard_normal((3, 9, 4))
 
 
 def multihead(**options):
-    torch.manual_seed(0)
-    module = torch.nn.MultiheadAttention(4, 2, **options)
-    with torch.no_grad():
-        for name, each in module.named_parameters():
-            if "out_proj.weight" not in name:
-                each.normal_()
-    return module
+    return of_torch(4, 2, **options).float().train()
 
 
 class Wrapped(torch.nn.Module):
@@ -141,54 +136,13 @@ OTHERS = {
 }  # fmt: skip
 
 
-def built(name, settings):
-    """The model in float32, in evaluation mode, with weights that matter."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    kind = getattr(transformers, f"{name}Model")
-    torch.manual_seed(0)
-    model = kind(kind.config_class(**settings)).eval()
-    with torch.no_grad():
-        for each in model.parameters():
-            if each.ndim > 1:
-                each.normal_(std=0.5)
-            else:
-                each.add_(0.1 * torch.randn_like(each))
-    return model
-
-
-def attention_of(model):
-    """The outermost modules whose class is called attention, layer by layer."""
-    found = {}
-    for name, module in model.named_modules():
-        inner = any(name.startswith(f"{outer}.") for outer in found)
-        if type(module).__name__.endswith("Attention") and not inner:
-            found[name] = module
-    return list(found.values())
-
-
-def inside(model, module):
-    """Tokens and outputs of the module while the model runs on 50 tokens."""
-    seen = []
-
-    def record(_, args, kwargs, outputs):
-        outputs = outputs[0] if isinstance(outputs, tuple) else outputs
-        seen[:] = [args[0] if args else kwargs["hidden_states"], outputs]
-
-    hook = module.register_forward_hook(record, with_kwargs=True)
-    with torch.no_grad():
-        model(torch.randint(3, 20, (2, 50), generator=torch.Generator().manual_seed(1)))
-    hook.remove()
-    return (each.numpy().astype(float) for each in seen)
-
-
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_a_module_is_what_it_is_inside_its_model(name):
     kind, settings, *said = (QUICK | OTHERS)[name]
-    model = built(kind, settings)
+    model = built(kind, settings, 0.5)
     for module, wanted in zip(attention_of(model), said, strict=False):
-        tokens, outputs = inside(model, module)
         try:
             found, refusal = pa.learn_from_queries(module, bias=True), ""
         except PolyattnError as error:
@@ -200,12 +154,9 @@ def test_a_module_is_what_it_is_inside_its_model(name):
         assert found is not None, refusal
         assert (found.recovered, found.mode, found.residual) == (True, *wanted), found.outcome
         # Some end in a normalisation, which is left out.
-        predicted = torch.tensor(found.predict(tokens))
-        for part, after in module.named_modules():
-            if part.endswith("LayerNorm"):
-                predicted = deepcopy(after).double()(predicted)
-        deviation = np.abs(predicted.detach().numpy() - outputs).max()
-        assert deviation < 1e-4 * np.abs(outputs).max()
+        tokens, added = (each.astype(float) for each in attended(model, module))
+        expected = added + found.residual * tokens
+        assert np.abs(found.predict(tokens) - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 def test_what_is_not_attention_to_its_own_tokens_is_refused_with_what_to_give():

@@ -1,9 +1,6 @@
 """No wrong claim: "recovered" is never said where inputs or noise leave the heads open.
 
-And what ``identifiable_heads`` says of the same layers and inputs.  One-hot tokens, pinned,
-repeated and collinear coordinates, two kinds of tokens, few queries, few sequences, heads that are
-nearly equal, noise declared too small or too large, targets that no softmax layer has: of these it
-is said what would explain them, and never guessed.
+And what ``identifiable_heads`` says of the same layers and inputs.
 """
 
 from __future__ import annotations
