@@ -1,7 +1,4 @@
-"""learn_softmax: planted heads come back in every shape, unit and noise, with true error bars.
-
-What is never to be called recovered is in ``test_softmax_claims.py``.
-"""
+"""learn_softmax: planted heads come back in every shape, unit and noise, with true error bars."""
 
 from __future__ import annotations
 
@@ -26,13 +23,9 @@ def worst(found, planted) -> float:
 
 def random_heads(rng, n_heads=2, n_dims=3, n_outputs=2, mode="full", bias=False):
     """A layer as it is returned: with a bias, what no input shows is set by convention."""
-    width = n_dims + bias
-    attn = rng.standard_normal((n_heads, width, width)) / np.sqrt(n_dims)
-    value = rng.standard_normal((n_heads, width, n_outputs))
-    if bias:
-        attn[:, :, -1] = 0.0
-        value[:, -1] = value[:, -1].mean(axis=0)
-    return pa.SoftmaxAttention(attn, value, mode, bias)
+    options = {"logits": 2.0, "mode": mode, "random_state": rng, "bias": bias}
+    layer = pa.data.random_softmax_layer(n_dims, n_outputs, n_heads, **options)
+    return pa.canonical(layer) if bias else layer
 
 
 def learn(X, Y, *arguments, **options):

@@ -1,7 +1,4 @@
-"""What learning softmax layers rests on and no public name shows; free to die with its kernel.
-
-Tests for noise, the convex body, and the deadline inside phases.
-"""
+"""What learning softmax layers rests on and no public name shows; free to die with its kernel."""
 
 from __future__ import annotations
 
