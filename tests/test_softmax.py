@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from oracle import EPS, MODES, head_errors, relative_error, softmax_outputs, softmax_slopes
-from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.errors import PolyattnError
 
 EXACT = 1e-10
 
@@ -251,6 +251,7 @@ def test_an_interrupt_keeps_the_best_layer():
         assert np.isfinite(found.validation_error)
 
 
+WIDE = np.random.default_rng(0).integers(2, size=(400, 200, 200), dtype=np.int8)
 MISUSE = [
     ({"n_heads": 0}, "n_heads"), ({"n_heads": "all"}, "n_heads"), ({"method": "magic"}, "method"),
     ({"mode": "sideways"}, "mode"), ({"noise": -1.0}, "noise"), ({"noise": np.nan}, "noise"),
@@ -260,7 +261,8 @@ MISUSE = [
     ({"X": X[:3], "Y": Y[:3]}, r"\d+ sequences"), ({"Y": 0 * Y}, "Y is zero"),
     ({"Y": Y[:, 0]}, "Y"), ({"X": np.ones_like(X)}, "X are equal"),
     ({"X": X[:, :1], "Y": Y[:, :1]}, "one token"), ({"X": X[:0], "Y": Y[:0]}, "X is empty"),
-    # What float64 cannot hold; and copies are no further examples.
+    # What no memory holds; what float64 cannot hold; and copies are no further examples.
+    ({"X": WIDE, "Y": WIDE[:, :, :2], "n_heads": 1}, "40000 unknown"),
     ({"X": X * 1e200}, "attn"), ({"X": X * 1e-150, "Y": Y * 1e200}, "value"),
     ({"X": np.repeat(X[:3], 30, axis=0), "Y": np.repeat(Y[:3], 30, axis=0)}, "3 different"),
 ]  # fmt: skip
@@ -270,9 +272,3 @@ def test_misuse_is_refused_by_name():
     for change, words in MISUSE:
         with pytest.raises(PolyattnError, match=words):
             pa.learn_softmax(**({"X": X, "Y": Y} | change))
-
-
-def test_layers_that_do_not_fit_memory_are_refused_at_once():
-    tokens = np.random.default_rng(0).integers(2, size=(400, 200, 200), dtype=np.int8)
-    with pytest.raises(InvalidInput, match="40000 unknown"):
-        pa.learn_softmax(tokens, tokens[:, :, :2], 1)
