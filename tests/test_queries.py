@@ -370,16 +370,11 @@ def fail(_answer):
     raise RuntimeError("the line is dead " + "\x1b" + "!" * 300_000)
 
 
-def signalled(answer):
-    signal.raise_signal(signal.SIGINT)
-    return answer
-
-
 ENDINGS = {
     "fails": (fail, "oracle_failed"),
     "spoils": (lambda answer: answer * [np.nan, 1, 1, 1, 1, 1], "oracle_failed"),
     "another shape": (lambda answer: answer[:, :, :2], "oracle_failed"),
-    "interrupted": (signalled, "interrupted"),
+    "interrupted": (lambda answer: signal.raise_signal(signal.SIGINT) or answer, "interrupted"),
 }
 
 

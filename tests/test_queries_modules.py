@@ -106,11 +106,7 @@ GPT = {"n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 300, **IDS}
 SHARED, WINDOW = {**SIZES, "num_key_value_heads": 1}, {"sliding_window": 12}
 NARROW = {**SHARED, "head_dim": 4}
 BOTH = {**NARROW, "layer_types": ["sliding_attention", "full_attention"], **WINDOW}
-
-
-def rope(**settings):
-    return {**SIZES, "rope_parameters": {"rope_theta": 10000.0, **settings}}
-
+PART = {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
 
 # Of each kind: model, settings, and whether its first layers are recovered, with which mode and
 # residual connection; None where they are no layer, or refused.
@@ -126,7 +122,7 @@ OTHERS = {
     "electra": ("Electra", {**SIZES, "embedding_size": 8}, FULL),
     "gpt neox": ("GPTNeoX", SIZES, PRE),
     "opt": ("OPT", {**SIZES, "ffn_dim": 16, "word_embed_proj_dim": 8}, PRE),
-    "llama, partial": ("Llama", rope(partial_rotary_factor=0.5), PRE),
+    "llama, partial": ("Llama", {**SIZES, **PART}, PRE),
     "mistral": ("Mistral", {**SHARED, "sliding_window": None}, PRE),
     "qwen3": ("Qwen3", NARROW, NO),
     "gemma2": ("Gemma2", {**BOTH, "attn_logit_softcapping": None}, NO, PRE),

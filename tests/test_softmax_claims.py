@@ -236,11 +236,6 @@ RNG = np.random.default_rng(0)
 TOKENS, HEADS = RNG.standard_normal((200, 4, 3)), 0.8 * RNG.standard_normal((4, 2, 4, 4))
 
 
-def two_heads(mode="full", bias=False):
-    attn, value = HEADS[:2] if bias else HEADS[:2, :, :3, :3]
-    return pa.SoftmaxAttention(attn, value[:, :, :3], mode, bias)
-
-
 def said(X, Y, **given):
     """What of the hints the outcome gives, after a search that soon ends without success."""
     found = pa.learn_softmax(X, Y, method="moments", max_heads=1, **given)
@@ -263,8 +258,9 @@ FORGOTTEN = [
 @pytest.mark.parametrize(("given", "true", "residual", "wanted"), FORGOTTEN)
 def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
     """And a call as the hint says it is recovered."""
-    X, layer = TOKENS, two_heads(**true)
-    Y = layer(X) + residual * X
+    X, width = TOKENS, 3 + ("bias" in true)
+    attn, value = HEADS[:2, :, :width, :width]
+    Y = pa.SoftmaxAttention(attn, value[:, :, :3], **true)(X) + residual * X
     assert said(X, Y, **given) == [SAID[i] for i in wanted]
     # A head that was not polished: only what a constant would explain is said.
     stopped = pa.learn_softmax(X, Y, 1, "moments", polish=False)
