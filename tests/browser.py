@@ -70,9 +70,6 @@ class Browser:
     def find_all(self, selector):
         return self.driver.find_elements("css selector", selector)
 
-    def text(self, selector):
-        return self.find(selector).text
-
     def console(self):
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
@@ -84,9 +81,6 @@ class Browser:
             if message["method"] == "Network.requestWillBeSent":
                 sent.append(message["params"]["request"]["url"])
         return [url for url in sent if not self._is_at_home(url)]
-
-    def flat_pictures(self):
-        return self.driver.execute_script(_FLAT)
 
     def overflow(self):
         """By how many pixels the page is wider than the window, and what makes it so."""
@@ -105,7 +99,7 @@ def check_page(browser, path, width=PHONE):
     browser.open(path, width)
     complaints = [f"console: {message}" for message in browser.console()]
     complaints += [f"request: {url}" for url in browser.requests()]
-    complaints += [f"picture without size: {each}" for each in browser.flat_pictures()]
+    complaints += [f"picture without size: {each}" for each in browser.driver.execute_script(_FLAT)]
     pixels, wide = browser.overflow()
     if pixels:
         complaints.append(f"{pixels} pixels too wide for {width}: {'; '.join(wide)}")

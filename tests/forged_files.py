@@ -154,9 +154,6 @@ def good_file(thing, folder):
     return (Path(folder) / "good").read_bytes()
 
 
-# ------------------------------------------------------------------ the format
-
-
 def contents(content):
     """All that a file says, bit for bit, the sign of zero included."""
     if content.startswith(b"{"):
@@ -215,8 +212,6 @@ def as_json(content):
     text = json.dumps(content).replace(f'"{INFINITE}"', "1e999")
     return text.replace(f'"{BOTTOMLESS}"', "[" * 3000 + "]" * 3000)
 
-
-# ------------------------------------------------------------------ mutations
 
 VALUES = [
     None, True, False, 0, 1, -1, 2, 7, 1000, 1_000_000, 2**53 + 1, 2**63, 10**30, 10**400, 0.5,

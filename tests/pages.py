@@ -26,14 +26,6 @@ FENCE = re.compile(r"^```(python|sh|bash|console|shell)\b[^\n]*\n(.*?)^```", re.
 EXIT_CODE = re.compile(r"#.*\bexit code (\d+)")
 
 
-class Block(NamedTuple):
-    """A fenced block; ``line`` is the number of lines above its content."""
-
-    language: str
-    line: int
-    source: str
-
-
 class Command(NamedTuple):
     """A line of a shell block: its words, its line on the page, the exit code it must have."""
 
@@ -55,16 +47,17 @@ def read(path):
 
 
 def blocks(text):
+    """The language, the number of lines above, and the content of each fenced block."""
     found = FENCE.finditer(text)
-    return [Block(each[1], text.count("\n", 0, each.start(2)), each[2]) for each in found]
+    return [(each[1], text.count("\n", 0, each.start(2)), each[2]) for each in found]
 
 
-def commands(block):
+def commands(language, above, source):
     """The commands of a shell block; a comment may say ``exit code 3``."""
-    if block.language == "python":
+    if language == "python":
         return []
     found = []
-    for number, line in enumerate(block.source.splitlines(), start=block.line + 1):
+    for number, line in enumerate(source.splitlines(), start=above + 1):
         words = shlex.split(line.removeprefix("$ "), comments=True)
         if words:
             code = EXIT_CODE.search(line)
@@ -73,7 +66,7 @@ def commands(block):
 
 
 def commands_of(text):
-    return [command for block in blocks(text) for command in commands(block)]
+    return [command for block in blocks(text) for command in commands(*block)]
 
 
 def run_page(text, name, left_out=()):
@@ -82,11 +75,11 @@ def run_page(text, name, left_out=()):
     Commands that are ``left_out`` (their texts) are not run.
     """
     namespace = {"__name__": "__main__"}
-    for block in blocks(text):
-        if block.language == "python":
-            source = "\n" * block.line + block.source
-            exec(compile(source, name, "exec"), namespace)  # noqa: S102 – our own pages
-        for command in commands(block):
+    for language, above, source in blocks(text):
+        if language == "python":
+            code = compile("\n" * above + source, name, "exec")
+            exec(code, namespace)  # noqa: S102 – our own pages
+        for command in commands(language, above, source):
             if command.text not in left_out:
                 run_command(command, name)
 

@@ -198,36 +198,24 @@ def test_tokens_of_every_size_are_held_out():
     assert found.deviation > 1e-3
 
 
-# ------------------------------------------------------------------ what long sequences alone show
-
-
 def masked(seen):
-    """``seen`` of the distances (t, s), and more numbers, says who attends to whom."""
-    return lambda X, *given: changed_attention(LAYER, X, seen(behind(X.shape[1]), *given))
+    """``seen`` of the distances (t, s) says who attends to whom."""
+    return lambda X: changed_attention(LAYER, X, seen(behind(X.shape[1])))
 
 
-def cooled(X, after, power):
-    factor = (max(X.shape[1], after) / after) ** power
+def cooled(X):
+    factor = (max(X.shape[1], 100) / 100) ** 0.2
     return changed_attention(LAYER, X, logits=lambda Z, _X: Z * factor)
 
 
-# The numbers that are given to each.
 LIMITS = {
-    "window": (masked(lambda o, w: np.abs(o) < w), [(10,), (200,)]),
-    "chunks": (masked(lambda o, n: (o >= 0) & (o <= o[:, :1] % n)), [(10,), (50,)]),
-    "uneven rows": (masked(lambda o, w: (np.abs(o) < w) | (o[:, :1] == len(o) - 1)),
-                    [(12,), (70,)]),
-    "cooled": (cooled, [(10, 1.0), (100, 0.2)]),
-}  # fmt: skip
+    "chunks": masked(lambda o: (o >= 0) & (o <= o[:, :1] % 50)),
+    "uneven rows": masked(lambda o: (np.abs(o) < 70) | (o[:, :1] == len(o) - 1)),
+    "cooled": cooled,
+}
 
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_what_begins_after_nine_tokens_is_seen(kind):
-    box, numbers = LIMITS[kind]
-    for given in numbers:
-        found = pa.learn_from_queries(lambda X, given=given: box(X, *given), D)
-        assert not found.outcome.ok, (given, found.outcome)
-        if found.outcome.name == "long_sequences_differ":
-            # What is said of short ones holds.
-            X = np.random.default_rng(0).standard_normal((5, 8, D))
-            np.testing.assert_allclose(found.predict(X)[:, -1], box(X, *given)[:, -1], atol=1e-9)
+    found = pa.learn_from_queries(LIMITS[kind], D)
+    assert not found.outcome.ok, found.outcome

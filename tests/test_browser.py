@@ -33,7 +33,7 @@ def expected(steps):
 def seen(browser):
     head = browser.find("#run-strip .head i").text
     cells = [cell.get_attribute("textContent") for cell in browser.find_all("#run-strip b")]
-    return browser.text("#run-count"), browser.text("#run-state"), head, cells.count("1")
+    return browser.find("#run-count").text, browser.find("#run-state").text, head, cells.count("1")
 
 
 def test_a_run_is_clicked_through(browser, beaver_page):
@@ -84,7 +84,7 @@ def test_words_are_read_and_tokens_appended_and_names_are_no_code(browser, tmp_p
     P.compile(P.universal_dfa(2, 2, 6)).report(tmp_path / "parity.html", named, "1101")
     assert check_page(browser, tmp_path / "parity.html") == []
     for at, state in enumerate((0, 1, 0, 0, 1)):
-        assert browser.text("#run-state") == EVIL[state]
+        assert browser.find("#run-state").text == EVIL[state]
         assert len(browser.find_all("#run-strip .read")) == at
         assert [head.text for head in browser.find_all("#run-strip .head i")] == [str(at)][: at < 4]
         if at < 4:

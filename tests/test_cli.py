@@ -190,9 +190,6 @@ def test_older_names_of_options_still_work(files):
     assert parsed(files(*run, "--json"))["verdict"] == "rejected"
 
 
-# errors
-
-
 def test_columns_in_another_order_are_refused(run):
     values = {"a": X[..., 0].ravel(), "b": X[..., 1].ravel(), "y": np.repeat(Y, 5)}
     frame = pd.DataFrame({"id": np.repeat(range(90), 5), **values})

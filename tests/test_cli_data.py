@@ -76,9 +76,6 @@ def read_table(path):
     return pd.read_csv(path) if path.endswith(".csv") else pd.read_parquet(path)
 
 
-# the same data
-
-
 @pytest.mark.parametrize("mode", ["last", "causal"])
 @pytest.mark.parametrize("stored", STORED)
 def test_stored_in_any_way_data_are_the_same(stored, mode, run):
@@ -193,9 +190,6 @@ def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
     assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
 
-# sums
-
-
 def test_sums_that_were_saved_apart_are_those_of_all_data(run):
     Y = NUMBERS["last"]
     whole = pa.fit(X, Y)
@@ -274,9 +268,6 @@ def test_verbs_in_memory_read_all_files_or_say_that_they_do_not_fit(run, monkeyp
         refused(run(*given, "part-*.npz"), given[0], "memory")
 
 
-# what is wrong with data
-
-
 def test_a_table_without_columns_is_answered_by_a_command_that_runs(run):
     store("last", LABELS["last"])
     for verb in ("fit", "certify"):
@@ -334,9 +325,6 @@ def test_a_text_among_numbers_is_named_by_file_line_and_column(run):
     Path("bad.csv").write_text("id,t,load\n" + "\n".join(rows) + "\n", encoding="utf-8")
     given = ("certify", "bad.csv", "--sequence", "id", "--order", "t", "--tokens", "load")
     refused(run(*given), "bad.csv", "line 5000:", "load", "3,5")
-
-
-# workers
 
 
 def test_a_missing_extra_is_named(run, monkeypatch):

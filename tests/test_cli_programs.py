@@ -75,9 +75,6 @@ def test_steps_and_styles_of_runs(program):
     refused(program("run", "runner.json", "--cells", 50, "--no-wrap"), "50", "--cells")
 
 
-# list, show, compile
-
-
 def test_the_examples_of_the_list_run(program):
     for each in parsed(program("list", "--json"))["machines"]:
         words = each["example"].split()[2:]
@@ -171,8 +168,6 @@ def test_coefficients_are_learned_certified_and_written_as_a_layer(program, run)
         printed(program(*few, "-o", "w.json"), "traces", "w.json", code=4)
     assert parsed(run("show", "w.json", "--json"))["method"] == "coefficients"
 
-
-# errors
 
 #: Behind each subcommand one wrong use after the other; see ``oracle.wrong_uses``.
 MISUSES = {

@@ -42,9 +42,6 @@ def test_links_of_pages_lead_somewhere_and_modules_that_are_named_exist(tmp_path
     assert dead_ends(f"{text} `no/errors.py`", tmp_path) == ["gone.md", "no/errors.py"]
 
 
-# ---------------------------------------------------------------- the built site
-
-
 @pytest.fixture(scope="module")
 def site():
     folder = Path(os.environ.get("SITE", ROOT / "docs" / "_build" / "html"))

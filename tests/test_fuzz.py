@@ -29,9 +29,6 @@ machines = pa.programs.machines
 MOST_SECONDS, MOST_BYTES = 10.0, 1 << 30
 
 
-# ------------------------------------------------------------------ what is done with a file
-
-
 def verb(*words):
     """Run a verb, which may refuse the file, but not end in a traceback; returns what it prints."""
     done = CliRunner().invoke(cli, [*map(str, words)])
@@ -81,8 +78,6 @@ def use_checkpoint(path):
     source = pa.scan(str(path.with_name("data-*.npz")))
     pa.fit(statistics=pa.Moments(2, 2).update(source, checkpoint=path))
 
-
-# ------------------------------------------------------------------ good files
 
 USES = {
     "saved": (".safetensors", forged.record, use_saved),
@@ -174,9 +169,6 @@ def main(count, seed):
     sys.stdout.write(json.dumps(fuzz(int(count), int(seed))) + "\n")
 
 
-# ------------------------------------------------------------------ tests
-
-
 def mutated(count, seed):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", __file__, str(count), str(seed)],
@@ -199,27 +191,17 @@ def test_mutated_files_are_read_or_refused(seed):
     assert found["bytes"] < MOST_BYTES
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """One folder for all: a checkpoint goes on with the files that it was made of."""
-    return tmp_path_factory.mktemp("good")
-
-
-@pytest.fixture(scope="module")
-def good(place):
-    return good_files(place)
-
-
 @pytest.mark.slow
-def test_good_files_are_read_and_exceptions_of_others_are_findings(good, place, monkeypatch):
+def test_good_files_are_read_and_exceptions_of_others_are_findings(tmp_path, monkeypatch):
+    good = good_files(tmp_path)
     for name, contents in good.items():
         for content in contents:
-            outcome, trace, _ = attempt(name, content, place)
+            outcome, trace, _ = attempt(name, content, tmp_path)
             assert outcome == "read", (name, trace)
     careless = (".json", None, lambda path: json.loads(path.read_bytes())["seal"]["missing"])
     monkeypatch.setitem(USES, "certificate", careless)
     for content in (b"{", b"{}", good["certificate"][0]):
-        assert attempt("certificate", content, place)[0] == "unexpected"
+        assert attempt("certificate", content, tmp_path)[0] == "unexpected"
 
 
 if __name__ == "__main__":

@@ -140,9 +140,6 @@ def test_a_bound_that_is_too_small_and_halting_alone_are_no_answer():
     assert P.decide(full, leaves, [1, 1], 10).answer == "accepted"
 
 
-# ---------------------------------------------------------------- the tape written anew
-
-
 def drawn(rng, Q, A, N, S):
     machine, tape = random_turing(rng, Q, A), rng.integers(A, size=rng.integers(N + 1)).tolist()
     options = {"max_steps": S + 1, "position": N, "state": Q}

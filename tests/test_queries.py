@@ -177,13 +177,6 @@ def test_another_number_of_heads_is_an_outcome():
     assert counted.layer == unknown.layer == right.layer
 
 
-def test_heads_that_nearly_agree_are_not_called_one():
-    layer = planted(4, 2, seed=1)
-    attn = np.stack([layer.attn[0], layer.attn[0] + 1e-9 * layer.attn[1]])
-    result = pa.learn_from_queries(pa.SoftmaxAttention(attn, layer.value), max_queries=20_000)
-    assert (result.outcome.name, result.doubt) == ("imprecise", np.inf)
-
-
 # ------------------------------------------------------------------ sizes and units
 
 
@@ -296,15 +289,12 @@ def test_noise_is_measured_averaged_and_no_recovery():
 
 # ------------------------------------------------------------------ options and endings
 
-
-@pytest.fixture
-def layer():
-    return planted(6, 2)
+LAYER = planted(6, 2)
 
 
-def test_random_state_decides_everything(layer):
+def test_random_state_decides_everything():
     first, same, other, any_one = (
-        pa.learn_from_queries(layer, random_state=state)
+        pa.learn_from_queries(LAYER, random_state=state)
         for state in (3, np.random.default_rng(3), 4, None)
     )
     assert (first.layer, first.n_queries) == (same.layer, same.n_queries)
@@ -312,14 +302,14 @@ def test_random_state_decides_everything(layer):
     assert any_one.recovered
 
 
-def test_batches_change_nothing_and_calls_are_reported_and_counted(layer):
+def test_batches_change_nothing_and_calls_are_reported_and_counted():
     calls, steps = [], []
 
     def watched(X):
         calls.append(X.copy())
-        return layer(X)
+        return LAYER(X)
 
-    whole = pa.learn_from_queries(layer, max_seconds=1e9)
+    whole = pa.learn_from_queries(LAYER, max_seconds=1e9)
     result = pa.learn_from_queries(watched, 6, batch_size=9, callback=lambda *s: steps.append(s))
     np.testing.assert_allclose(result.layer.attn, whole.layer.attn, atol=1e-10)
     counts = np.cumsum([len(X) for X in calls])
@@ -331,36 +321,36 @@ def test_batches_change_nothing_and_calls_are_reported_and_counted(layer):
     assert list(reported) == list(counts)
     # Figures are those of the held-out sequences, nine of each of the first four lengths.
     assert [X.shape[1] for X in calls[-6:]] == [2, 3, 5, 9, 64, 256]
-    seen = [(layer(X)[:, -1], result.layer(X)[:, -1]) for X in calls[-6:-2]]
+    seen = [(LAYER(X)[:, -1], result.layer(X)[:, -1]) for X in calls[-6:-2]]
     missed = np.linalg.norm([one - other for one, other in seen])
     wanted = missed / np.linalg.norm([one for one, _ in seen])
     assert result.validation_error == pytest.approx(wanted, rel=0.1)
     assert result.validation_error < result.deviation < 1e-8
 
 
-def knows_the_sum(result, layer):
-    return np.allclose(result.layer.value.sum(axis=0), layer.value.sum(axis=0))
+def knows_the_sum(result):
+    return np.allclose(result.layer.value.sum(axis=0), LAYER.value.sum(axis=0))
 
 
-def test_a_budget_ends_the_run_with_what_was_learned(layer):
-    whole = pa.learn_from_queries(layer, 6)
+def test_a_budget_ends_the_run_with_what_was_learned():
+    whole = pa.learn_from_queries(LAYER, 6)
     for budget in (1, 100, 150, 240):
-        result = pa.learn_from_queries(layer, 6, max_queries=budget)
+        result = pa.learn_from_queries(LAYER, 6, max_queries=budget)
         assert (result.outcome.name, result.recovered) == ("budget", False)
         assert result.n_queries <= budget
         assert (result.validation_error, result.attn_error) == (None, None)
         assert (result.layer is None) == (budget == 1)
-        assert result.layer is None or knows_the_sum(result, layer)
+        assert result.layer is None or knows_the_sum(result)
         assert result.layer is None or result.layer.mode == "last"
     with pytest.raises(InvalidInput):
-        pa.learn_from_queries(layer, 6, max_queries=1).predict(np.ones((2, 3, 6)))
+        pa.learn_from_queries(LAYER, 6, max_queries=1).predict(np.ones((2, 3, 6)))
     # The last six queries are of 64 and 256 tokens; without them the layer is known, and shorter.
-    checked = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 1)
+    checked = pa.learn_from_queries(LAYER, 6, max_queries=whole.n_queries - 1)
     assert checked.recovered
-    almost = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries - 7)
+    almost = pa.learn_from_queries(LAYER, 6, max_queries=whole.n_queries - 7)
     assert almost.outcome.name == "budget"
     np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
-    exact = pa.learn_from_queries(layer, 6, max_queries=whole.n_queries)
+    exact = pa.learn_from_queries(LAYER, 6, max_queries=whole.n_queries)
     assert exact.layer == whole.layer
     assert checked.n_queries < exact.n_queries == whole.n_queries
 
@@ -368,76 +358,67 @@ def test_a_budget_ends_the_run_with_what_was_learned(layer):
 class After:
     """A layer that, after some sequences, does something else."""
 
-    def __init__(self, layer, n_queries, then):
-        self.layer, self.left, self.then = layer, n_queries, then
+    def __init__(self, n_queries, then):
+        self.left, self.then = n_queries, then
 
     def __call__(self, X):
         self.left -= len(X)
-        return self.layer(X) if self.left >= 0 else self.then(self.layer(X))
+        return LAYER(X) if self.left >= 0 else self.then(LAYER(X))
 
 
 def fail(_answer):
     raise RuntimeError("the line is dead " + "\x1b" + "!" * 300_000)
 
 
-def signalled(answer):
-    signal.raise_signal(signal.SIGINT)
-    return answer
-
-
 ENDINGS = {
     "fails": (fail, "oracle_failed"),
     "spoils": (lambda answer: answer * [np.nan, 1, 1, 1, 1, 1], "oracle_failed"),
     "another shape": (lambda answer: answer[:, :, :2], "oracle_failed"),
-    "interrupted": (signalled, "interrupted"),
+    "interrupted": (lambda answer: signal.raise_signal(signal.SIGINT) or answer, "interrupted"),
 }
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-def test_what_was_learned_survives_whatever_ends_the_run(layer, name):
+def test_what_was_learned_survives_whatever_ends_the_run(name):
     then, outcome = ENDINGS[name]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for n_queries in (60, 200):
-            result = pa.learn_from_queries(After(layer, n_queries, then), 6, batch_size=8)
+            result = pa.learn_from_queries(After(n_queries, then), 6, batch_size=8)
             assert (result.outcome.name, result.recovered) == (outcome, False)
-            assert knows_the_sum(result, layer)
+            assert knows_the_sum(result)
             assert n_queries - 8 <= result.n_queries <= n_queries + 8
             assert result.error is not None
         if outcome == "interrupted":
-            result = pa.learn_from_queries(After(layer, 3, then), 6, batch_size=4)
+            result = pa.learn_from_queries(After(3, then), 6, batch_size=4)
             assert (result.outcome.name, result.layer) == (outcome, None)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def test_errors_of_the_oracle_are_kept_and_told(layer):
-    result = pa.learn_from_queries(After(layer, 100, fail), 6)
+def test_errors_of_the_oracle_are_kept_and_told():
+    result = pa.learn_from_queries(After(100, fail), 6)
     assert isinstance(result.error, RuntimeError)
     assert result.error_text.startswith("RuntimeError: the line is dead \\x1b!!!")
     assert max(len(result.error_text), len(result.outcome.sentence)) < 5000
-    # Before any answer nothing is lost: it is raised, with its cause.
-    with pytest.raises(InvalidInput, match=r"RuntimeError.*\(\d+, 1, 6\)") as raised:
-        pa.learn_from_queries(After(layer, 0, fail), 6)
-    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 @pytest.mark.parametrize("n_calls", [3, 40])
-def test_when_the_time_is_over_what_was_learned_is_returned(layer, n_calls):
+def test_when_the_time_is_over_what_was_learned_is_returned(n_calls):
     answered = []
 
     def slow(X):
         if len(answered) == n_calls:
             sleep(0.6)
         answered.append(len(X))
-        return layer(X)
+        return LAYER(X)
 
     result = pa.learn_from_queries(slow, 6, batch_size=8, max_seconds=0.5)
     assert (result.outcome.name, result.error) == ("out_of_time", None)
     assert result.n_queries == sum(answered)
     assert len(answered) <= n_calls + 1
     # One-token sequences come first, and give the sum of the values.
-    assert len(answered) < 12 if result.layer is None else knows_the_sum(result, layer)
+    assert len(answered) < 12 if result.layer is None else knows_the_sum(result)
 
 
 MISUSE = [
@@ -454,10 +435,10 @@ NO_ANSWERS = {
 }
 
 
-def test_misuse_names_its_argument_and_answers_the_oracle(layer):
+def test_misuse_names_its_argument_and_answers_the_oracle():
     for name, wrong in MISUSE:
         with pytest.raises(InvalidInput, match=name):
-            pa.learn_from_queries(layer, **{name: wrong})
+            pa.learn_from_queries(LAYER, **{name: wrong})
     with pytest.raises(InvalidInput, match="n_dims"):
         pa.learn_from_queries(lambda X: X)
     with pytest.raises(InvalidInput, match="residual"):

@@ -63,9 +63,6 @@ def worst_plain(found, true):
     return max(match.worst_attn, match.worst_value)
 
 
-# ------------------------------------------------------------------ what is found
-
-
 @pytest.mark.parametrize("digits", ["float64", "float32"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,9 +177,6 @@ def test_predictions_are_of_the_whole_function_in_every_shape(run, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "Y.npy"), found.predict(X), atol=1e-12)
 
 
-# ------------------------------------------------------------------ modes and masks
-
-
 @pytest.mark.parametrize(("mode", "other"), [("full", "causal"), ("causal", "full")])
 def test_the_mode_is_found_at_no_further_query(mode, other):
     layer = planted(mode=mode, bias=True, n_outputs=4)
@@ -223,9 +217,6 @@ def test_other_rows_that_are_of_no_mode_are_a_layer_of_the_last_row():
         assert (found.outcome.name, found.mode) == ("other_rows_differ", "last")
         np.testing.assert_allclose(found.layer(X), other(X)[:, -1], atol=1e-8)
         assert pa.learn_from_queries(other, 6, mode="last").recovered
-
-
-# ------------------------------------------------------------------ what is said instead
 
 
 RMS, PLAIN = "rms_norm", "layer_norm"

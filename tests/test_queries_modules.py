@@ -6,23 +6,18 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+import torch
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, PolyattnError
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
+from test_interop import multihead as of_torch
+from test_weights import attended, attention_of, built
 
 X = np.random.default_rng(0).standard_normal((3, 9, 4))
 
 
 def multihead(**options):
-    torch.manual_seed(0)
-    module = torch.nn.MultiheadAttention(4, 2, **options)
-    with torch.no_grad():
-        for name, each in module.named_parameters():
-            if "out_proj.weight" not in name:
-                each.normal_()
-    return module
+    return of_torch(4, 2, **options).float().train()
 
 
 class Wrapped(torch.nn.Module):
@@ -102,8 +97,6 @@ def test_misuse_names_what_is_wrong():
             pa.learn_from_queries(box, n_dims)
 
 
-# ------------------------------------------------------------------ modules of transformers
-
 IDS = {"vocab_size": 20, "bos_token_id": 1, "eos_token_id": 2}
 SIZES = {
     "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2,
@@ -113,11 +106,7 @@ GPT = {"n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 300, **IDS}
 SHARED, WINDOW = {**SIZES, "num_key_value_heads": 1}, {"sliding_window": 12}
 NARROW = {**SHARED, "head_dim": 4}
 BOTH = {**NARROW, "layer_types": ["sliding_attention", "full_attention"], **WINDOW}
-
-
-def rope(**settings):
-    return {**SIZES, "rope_parameters": {"rope_theta": 10000.0, **settings}}
-
+PART = {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
 
 # Of each kind: model, settings, and whether its first layers are recovered, with which mode and
 # residual connection; None where they are no layer, or refused.
@@ -133,7 +122,7 @@ OTHERS = {
     "electra": ("Electra", {**SIZES, "embedding_size": 8}, FULL),
     "gpt neox": ("GPTNeoX", SIZES, PRE),
     "opt": ("OPT", {**SIZES, "ffn_dim": 16, "word_embed_proj_dim": 8}, PRE),
-    "llama, partial": ("Llama", rope(partial_rotary_factor=0.5), PRE),
+    "llama, partial": ("Llama", {**SIZES, **PART}, PRE),
     "mistral": ("Mistral", {**SHARED, "sliding_window": None}, PRE),
     "qwen3": ("Qwen3", NARROW, NO),
     "gemma2": ("Gemma2", {**BOTH, "attn_logit_softcapping": None}, NO, PRE),
@@ -143,54 +132,13 @@ OTHERS = {
 }  # fmt: skip
 
 
-def built(name, settings):
-    """The model in float32, in evaluation mode, with weights that matter."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    kind = getattr(transformers, f"{name}Model")
-    torch.manual_seed(0)
-    model = kind(kind.config_class(**settings)).eval()
-    with torch.no_grad():
-        for each in model.parameters():
-            if each.ndim > 1:
-                each.normal_(std=0.5)
-            else:
-                each.add_(0.1 * torch.randn_like(each))
-    return model
-
-
-def attention_of(model):
-    """The outermost modules whose class is called attention, layer by layer."""
-    found = {}
-    for name, module in model.named_modules():
-        inner = any(name.startswith(f"{outer}.") for outer in found)
-        if type(module).__name__.endswith("Attention") and not inner:
-            found[name] = module
-    return list(found.values())
-
-
-def inside(model, module):
-    """Tokens and outputs of the module while the model runs on 50 tokens."""
-    seen = []
-
-    def record(_, args, kwargs, outputs):
-        outputs = outputs[0] if isinstance(outputs, tuple) else outputs
-        seen[:] = [args[0] if args else kwargs["hidden_states"], outputs]
-
-    hook = module.register_forward_hook(record, with_kwargs=True)
-    with torch.no_grad():
-        model(torch.randint(3, 20, (2, 50), generator=torch.Generator().manual_seed(1)))
-    hook.remove()
-    return (each.numpy().astype(float) for each in seen)
-
-
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_a_module_is_what_it_is_inside_its_model(name):
     kind, settings, *said = (QUICK | OTHERS)[name]
-    model = built(kind, settings)
+    model = built(kind, settings, 0.5)
     for module, wanted in zip(attention_of(model), said, strict=False):
-        tokens, outputs = inside(model, module)
         try:
             found, refusal = pa.learn_from_queries(module, bias=True), ""
         except PolyattnError as error:
@@ -202,12 +150,9 @@ def test_a_module_is_what_it_is_inside_its_model(name):
         assert found is not None, refusal
         assert (found.recovered, found.mode, found.residual) == (True, *wanted), found.outcome
         # Some end in a normalisation, which is left out.
-        predicted = torch.tensor(found.predict(tokens))
-        for part, after in module.named_modules():
-            if part.endswith("LayerNorm"):
-                predicted = deepcopy(after).double()(predicted)
-        deviation = np.abs(predicted.detach().numpy() - outputs).max()
-        assert deviation < 1e-4 * np.abs(outputs).max()
+        tokens, added = (each.astype(float) for each in attended(model, module))
+        expected = added + found.residual * tokens
+        assert np.abs(found.predict(tokens) - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 def test_what_is_not_attention_to_its_own_tokens_is_refused_with_what_to_give():

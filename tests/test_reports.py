@@ -283,16 +283,11 @@ def test_several_labels_at_once_are_shown_one_by_one(tmp_path):
 EVEN = P.machines.NamedMachine(
     P.machines.parity(), ("even", "odd"), ("0", "1"), "parity", decides=True
 )
-BEAVER = P.machines.busy_beaver(4)
+BEAVER, LARGE = P.machines.busy_beaver(4), P.compile(P.universal_turing_machine(4, 2, 32))
 
 
-@pytest.fixture(scope="module")
-def turing():
-    return P.compile(P.universal_turing_machine(4, 2, 32))
-
-
-def test_a_page_plays_the_run_of_a_turing_machine(turing, tmp_path):
-    page = page_of(turing, tmp_path / "page.html", BEAVER)
+def test_a_page_plays_the_run_of_a_turing_machine(tmp_path):
+    page = page_of(LARGE, tmp_path / "page.html", BEAVER)
     played, run = page.played(), BEAVER.run([0] * 32)
     names = P.machines.NamedMachine.plain(BEAVER).states
     assert len(played["steps"]) == run.steps + 1
@@ -334,8 +329,8 @@ def test_a_page_plays_the_run_of_an_automaton(style, tmp_path):
         assert held["state"] == shown["state"]
 
 
-def test_a_run_that_is_wrong_is_called_so(turing, tmp_path):
-    broken = replace(turing, terms=turing.terms[:-6])
+def test_a_run_that_is_wrong_is_called_so(tmp_path):
+    broken = replace(LARGE, terms=LARGE.terms[:-6])
     assert "not the same" in page_of(broken, tmp_path / "page.html", BEAVER).text
 
 

@@ -75,8 +75,6 @@ def test_nothing_is_unpickled():
     assert not UNSAFE.search("numpy.load(p, allow_pickle=False)")
 
 
-# ---------------------------------------------------------------- tests
-
 # What tests may import: all that these modules say is public.
 MODULES = {name: getattr(pa, name) for name in ("data", "domains", "interop", "maps", "softmax")}
 MODULES |= {"programs": pa.programs, "programs.machines": pa.programs.machines, "errors": pa.errors}
@@ -136,9 +134,6 @@ def test_pins_cover_the_declared_dependencies():
     assert names <= set(pins)
 
 
-# ---------------------------------------------------------------- imports and the wheel
-
-
 def run_python(*command, cwd=None, **environment):
     """A command without this repository on its path; its standard output."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -196,8 +191,6 @@ def test_the_wheel_holds_all_files_and_types_and_works_without_the_repository(tm
     shown = run_python("-m", "polyattn", "show", "model.safetensors", cwd=work, **site)
     assert "unique global optimum" in " ".join(shown.split())
 
-
-# ---------------------------------------------------------------- examples and journeys
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 JOURNEYS = sorted((ROOT / "examples" / "journeys").glob("*.py"))

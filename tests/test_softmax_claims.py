@@ -1,9 +1,6 @@
 """No wrong claim: "recovered" is never said where inputs or noise leave the heads open.
 
-And what ``identifiable_heads`` says of the same layers and inputs.  One-hot tokens, pinned,
-repeated and collinear coordinates, two kinds of tokens, few queries, few sequences, heads that are
-nearly equal, noise declared too small or too large, targets that no softmax layer has: of these it
-is said what would explain them, and never guessed.
+And what ``identifiable_heads`` says of the same layers and inputs.
 """
 
 from __future__ import annotations
@@ -48,40 +45,30 @@ def generic(seed, n_heads=2, n_dims=2, n_outputs=2, mode="full", bias=False):
     return pa.SoftmaxAttention(attn, rng.standard_normal((n_heads, width, n_outputs)), mode, bias)
 
 
-def pooled(seed, mode="full"):
-    """One head, and one that attends to all tokens alike."""
-    layer = generic(seed, mode=mode)
-    return pa.SoftmaxAttention(layer.attn * [[[1.0]], [[0.0]]], layer.value, mode)
+def sharing(layer, **factors):
+    """Heads whose attn, or value, is that of the first one times factors."""
+    parts = {"attn": layer.attn, "value": layer.value}
+    for name, each in factors.items():
+        parts[name] = parts[name][:1] * np.reshape(each, (-1, 1, 1))
+    return pa.SoftmaxAttention(**parts, mode=layer.mode)
 
 
-def of_one_value(seed, n_dims, n_heads, n_outputs=2):
-    layer = generic(seed, n_heads, n_dims, n_outputs)
-    return pa.SoftmaxAttention(layer.attn, np.repeat(layer.value[:1], n_heads, axis=0))
-
-
-def cancelling(seed):
-    layer = generic(seed)
-    return pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0], -layer.value[0]]))
-
-
-def opposite(seed):
-    layer = generic(seed)
-    return pa.SoftmaxAttention(np.stack([layer.attn[0], -layer.attn[0]]), layer.value)
-
-
+# One head, and one that attends to all tokens alike.
+POOLED, CAUSAL = (sharing(generic(1, mode=mode), attn=[1, 0]) for mode in ("full", "causal"))
+OPPOSITE, CANCELLING = sharing(generic(2), attn=[1, -1]), sharing(generic(5), value=[1, -1])
 WORDS = np.array([[1.0, 0.3], [-0.2, 1.1]])[np.random.default_rng(0).integers(2, size=(300, 5))]
 
 # What inputs leave open: layer, inputs, and the finding.
 PARITY = pa.softmax.parity_layer((0, 1, 2), 3, output=1, n_dims=5, beta=0.6, n_outputs=2)
 ONE_HOT = np.eye(3)[np.random.default_rng(8).integers(3, size=(300, 4))]
 OPEN: dict[str, tuple[Any, Any, str]] = {
-    "mean": (pooled(0), gaussian(0, 2, 2), "opposite_heads"),
-    "mean, causal": (pooled(1, "causal"), gaussian(1, 2, 2), "opposite_heads"),
-    "opposite": (opposite(2), gaussian(2, 2, 2), "opposite_heads"),
-    "cancel": (cancelling(5), gaussian(5, 2, 2), "opposite_heads"),
-    "two of one value": (of_one_value(2, 2, 2), boolean(2, 2), "two_valued"),
-    "three of one value": (of_one_value(1, 2, 3), boolean(1, 2), "two_valued"),
-    "two words": (of_one_value(3, 2, 2), WORDS, "two_valued"),
+    "mean": (POOLED, gaussian(0, 2, 2), "opposite_heads"),
+    "mean, causal": (CAUSAL, gaussian(1, 2, 2), "opposite_heads"),
+    "opposite": (OPPOSITE, gaussian(2, 2, 2), "opposite_heads"),
+    "cancel": (CANCELLING, gaussian(5, 2, 2), "opposite_heads"),
+    "two of one value": (sharing(generic(2), value=[1, 1]), boolean(2, 2), "two_valued"),
+    "three of one value": (sharing(generic(1, 3), value=[1] * 3), boolean(1, 2), "two_valued"),
+    "two words": (sharing(generic(3), value=[1, 1]), WORDS, "two_valued"),
     "parity": (PARITY, boolean(3, 5, 4, 150), "two_valued"),
     "constant, bias": (
         generic(7, 1, 3, bias=True), gaussian(7, 4, 3) * [1, 1, 0] + [0, 0, 2], "pinned",
@@ -107,12 +94,12 @@ def test_what_inputs_leave_open_is_said_and_not_claimed(name):
 
 # Inputs beside those, as poor as they look: these show the heads.
 SHOWN = {
-    "a mean and unequal shares of two": (pooled(1), gaussian(1, 2, 2)[:, [0, 0, 1]]),
-    "a mean and three causal tokens": (pooled(1, "causal"), gaussian(1, 3, 2)),
-    "opposite heads and three tokens": (opposite(2), gaussian(2, 3, 2)),
-    "values that cancel and three tokens": (cancelling(5), gaussian(5, 3, 2)),
+    "a mean and unequal shares of two": (POOLED, gaussian(1, 2, 2)[:, [0, 0, 1]]),
+    "a mean and three causal tokens": (CAUSAL, gaussian(1, 3, 2)),
+    "opposite heads and three tokens": (OPPOSITE, gaussian(2, 3, 2)),
+    "values that cancel and three tokens": (CANCELLING, gaussian(5, 3, 2)),
     "plain heads and two tokens": (generic(5), gaussian(5, 2, 2)),
-    "one value and eight queries": (of_one_value(1, 3, 2), boolean(1, 3, 4, 120)),
+    "one value and eight queries": (sharing(generic(1, 2, 3), value=[1, 1]), boolean(1, 3, 4, 120)),
 }
 
 
@@ -158,9 +145,6 @@ def test_what_is_no_softmax_layer_is_not_called_one(name):
     assert found.recovered == (name == "noise"), found.outcome
     assert found.recovered or found.outcome.name in ("not_recovered", "overfitted"), found.outcome
     assert found.validation_error > 0.01
-
-
-# identifiable_heads ----------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), bias=st.booleans())
@@ -239,24 +223,17 @@ def test_doubt_is_admitted():
     for layer, X, word in (
         (pa.SoftmaxAttention(1e9 * plain.attn, plain.value), boolean(0, 3), "sharp"),
         (generic(0, 2, 24, 24), gaussian(0, 4, 24, 100), "parameters"),
-        (of_one_value(0, 9, 4, 9), boolean(0, 9), "equal values"),
+        (sharing(generic(0, 4, 9, 9), value=[1] * 4), boolean(0, 9), "equal values"),
     ):
         report = pa.softmax.identifiable_heads(layer, X)
         assert report.verdict == "undecided"
         assert word in report.sentence
 
 
-# What would explain examples that no layer explains --------------------------------------------
-
 #: What a call would be called with, by what it says of it.
 SAID = ("in place of Y", "bias=True", "mode='causal'", "mode='full'", "No attention")
 RNG = np.random.default_rng(0)
 TOKENS, HEADS = RNG.standard_normal((200, 4, 3)), 0.8 * RNG.standard_normal((4, 2, 4, 4))
-
-
-def two_heads(mode="full", bias=False):
-    attn, value = HEADS[:2] if bias else HEADS[:2, :, :3, :3]
-    return pa.SoftmaxAttention(attn, value[:, :, :3], mode, bias)
 
 
 def said(X, Y, **given):
@@ -281,8 +258,9 @@ FORGOTTEN = [
 @pytest.mark.parametrize(("given", "true", "residual", "wanted"), FORGOTTEN)
 def test_what_was_forgotten_is_named_and_helps(given, true, residual, wanted):
     """And a call as the hint says it is recovered."""
-    X, layer = TOKENS, two_heads(**true)
-    Y = layer(X) + residual * X
+    X, width = TOKENS, 3 + ("bias" in true)
+    attn, value = HEADS[:2, :, :width, :width]
+    Y = pa.SoftmaxAttention(attn, value[:, :, :3], **true)(X) + residual * X
     assert said(X, Y, **given) == [SAID[i] for i in wanted]
     # A head that was not polished: only what a constant would explain is said.
     stopped = pa.learn_softmax(X, Y, 1, "moments", polish=False)
@@ -314,8 +292,6 @@ def test_plain_failures_get_no_hint():
         assert said(TOKENS, noise, mode=mode) == []
     assert said(TOKENS[:40, :2], noise[:40, :2]) == []
 
-
-# Recoveries from degenerate inputs, slow -------------------------------------------------------
 
 # Tokens (N, 4, d) of a generator, of the same heads for each seed.
 DEGENERATE = {

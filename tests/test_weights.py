@@ -320,20 +320,32 @@ RUNNING = [
 one_worker = pytest.mark.xdist_group("transformers")
 
 
-def made(name, half=False, **beside):
-    """A model with random weights, and the attention module of its second layer."""
-    import transformers
-
-    config = getattr(transformers, f"{name}Config")(**MODELS.get(name, GROUPED) | beside)
-    model = getattr(transformers, f"{name}Model")(config).eval()
-    generator = torch.Generator().manual_seed(0)
+def built(name, settings, size=0.3):
+    """A model with random weights of that size, in evaluation mode."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    kind = getattr(transformers, f"{name}Model")
+    model, generator = kind(kind.config_class(**settings)).eval(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for each in model.parameters():
-            each.normal_(0.0, 0.3, generator=generator)
+            each.normal_(0.0, size, generator=generator)
+    return model
+
+
+def attention_of(model):
+    """The outermost modules whose class is called attention, layer by layer."""
+    found = {}
+    for name, module in model.named_modules():
+        inner = any(name.startswith(f"{outer}.") for outer in found)
+        if type(module).__name__.endswith("Attention") and not inner:
+            found[name] = module
+    return list(found.values())
+
+
+def made(name, half=False, **beside):
+    """A model in float64, and the attention module of its second layer."""
+    model = built(name, MODELS.get(name, GROUPED) | beside)
     model = model.half().double() if half else model.double()
-    where = "layers.1.self_attn" if hasattr(model, "layers") else "encoder.layer.1.attention"
-    own = {"GPT2": "h.1.attn", "Albert": "encoder.albert_layer_groups.0.albert_layers.0.attention"}
-    return model, model.get_submodule(own.get(name, where))
+    return model, attention_of(model)[-1]
 
 
 def attended(model, module):
@@ -349,8 +361,8 @@ def attended(model, module):
     hooks = [module.register_forward_pre_hook(before, with_kwargs=True)]
     hooks.append(dense.register_forward_hook(after))
     with torch.no_grad():
-        width = getattr(model.config, "embedding_size", None) or 32
-        model(inputs_embeds=torch.tensor(normal(1, 50, width)))
+        width = model.get_input_embeddings().embedding_dim
+        model(inputs_embeds=torch.tensor(normal(1, 50, width)).to(model.dtype))
     for hook in hooks:
         hook.remove()
     return seen[-2].numpy(), seen[-1].numpy()

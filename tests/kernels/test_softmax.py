@@ -1,7 +1,4 @@
-"""What learning softmax layers rests on and no public name shows; free to die with its kernel.
-
-Tests for noise, the convex body, and the deadline inside phases.
-"""
+"""What learning softmax layers rests on and no public name shows; free to die with its kernel."""
 
 from __future__ import annotations
 
@@ -33,9 +30,6 @@ def boolean_task(count, n_tokens, n_dims, n_heads, seed=0, **options):
         count, n_tokens, n_dims, n_heads=n_heads, random_state=seed, **options
     )
     return task, Examples((ExampleBlock(task.X, task.Y, None),))
-
-
-# Tests for noise -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -74,9 +68,6 @@ def test_a_function_of_the_input_fails_the_test_made_for_it(name, extra, tokens)
     sigma = np.sqrt(left.power / (left.values.size - here.attn.size - here.value.size))
     failed = judging.alarms(judging.structure_scores(examples, left, here, sigma))
     assert failed == () if name is None else name in failed
-
-
-# The convex body -------------------------------------------------------------------------------
 
 
 def random_body(seed, d=2, count=7):
@@ -132,9 +123,6 @@ def test_strays_count_slacks_and_the_ellipsoid_is_inside():
     for direction in directions.reshape(-1, 3, 3):
         assert body.contains(inside + (1 - t) * direction)
         assert not body.contains(inside + 1.01 * (1 + t) * np.sqrt(len(body)) * direction)
-
-
-# Phases ----------------------------------------------------------------------------------------
 
 
 def test_patterns_of_one_head_are_exact_with_the_true_sum():
