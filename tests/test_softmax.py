@@ -155,6 +155,14 @@ def test_units_change_nothing_but_the_units(of_tokens, of_target, noisy):
     assert relative_error(outputs, plain.layer(X)) < 1e-12
 
 
+def test_layouts_and_dtypes_do_not_matter():
+    task = pa.data.planted_softmax(80, 4, 3, n_heads=2, random_state=5)
+    expected = pa.learn_softmax(task.X, task.Y, 2)
+    for tokens in (np.asfortranarray(task.X), task.X.astype(np.int8), [*task.X]):
+        targets = [*task.Y] if isinstance(tokens, list) else task.Y
+        assert pa.learn_softmax(tokens, targets, 2).layer == expected.layer
+
+
 def test_targets_rounded_to_single_precision_are_known_as_such():
     single = Y.astype(np.float32)
     for targets in (single, single.astype(np.float64)):
