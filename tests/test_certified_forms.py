@@ -82,6 +82,15 @@ def test_discrete_domains_of_other_forms_have_the_dimension_of_their_features(na
         assert pa.verify(found, X)
 
 
+def test_a_matrix_that_picks_coordinates_shows_what_they_show():
+    X = np.random.default_rng(0).standard_normal((400, 5, 3)) * [1.0, 0.0, 1.0]
+    for places, n_zero in ({"key": [0, 1], "value": [2]}, 4), ({"key": [0], "value": [1]}, 3):
+        matrices = {name: 2.0 * np.eye(3)[:, at] for name, at in places.items()}
+        for fields in (places, matrices):
+            known = pa.certify(X, form=pa.Form(**fields)).structure
+            assert (known.n_zero, known.rest) == (n_zero, "identifiable")
+
+
 def test_dependent_features_are_recognised_where_tokens_are_rounded():
     """A coordinate that is another one times 0.3, rounded; and sums that a decay makes long."""
     rng = np.random.default_rng(24)

@@ -179,6 +179,11 @@ def test_exact_arithmetic_sees_what_rounding_hides_and_rounding_never_denies_it(
         assert in_floats == ("undecided" if hidden else "identifiable")
         found = pa.certify(tokens, method="exact")
         assert (found.verdict, found.rounding) == ("identifiable", 0.0)
+    # Floats on both sides of 2^53 that are even above it are integers, and not rounded ones.
+    rng = np.random.default_rng(0)
+    large = 2**52 + rng.integers(2**51, size=(60, 3, 1)) * [1, 1] + 2 * rng.integers(2, size=(3, 2))
+    large = np.where(rng.random((60, 3, 1)) < 0.5, large, 2 * large)
+    assert pa.certify(large.astype(float)).verdict == pa.certify(large).verdict == "identifiable"
 
 
 def test_a_plane_is_recognised_up_to_the_rounding_of_the_data():
