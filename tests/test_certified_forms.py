@@ -276,6 +276,7 @@ def test_all_pairs_of_symbols_determine_the_layer_and_one_less_does_not():
     found = pa.certify(pa.SequenceBatch.from_ids(pairs, 20), domain="one_hot")
     least = rank_of_counts(pairs, "last")[2].min() ** 2 / 400
     assert (found.identifiable, found.rank) == (True, 400)
+    assert found.verdict_on_real_inputs == "not_identifiable"  # no token has two coordinates
     assert found.lambda_min == pytest.approx(least, rel=1e-6)
     fewer = pa.SequenceBatch.from_ids(np.delete(pairs, -2, axis=0), 20)
     lacking = pa.certify(fewer, domain="one_hot")

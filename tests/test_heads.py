@@ -157,6 +157,12 @@ def test_the_best_head_is_as_good_as_a_general_optimiser_with_many_starts(
         assert found.risk_gap == pytest.approx(reached, rel=1e-9)
 
 
+def test_as_many_heads_as_were_planted_are_found_without_data():
+    for seed in range(8):
+        lost = [pa.heads.best_heads(planted(d, e, 2, seed), 2).lost for d, e in ((2, 2), (3, 1))]
+        assert max(lost) <= 1e-9
+
+
 def test_what_the_data_do_not_see_costs_nothing():
     blind = pa.heads.best_heads(generic(3, 2), 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
@@ -331,6 +337,14 @@ def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_t
             assert (found.n_heads > 1) == refused
 
 
+def test_positions_beyond_the_rank_tell_of_the_noise():
+    """Tokens in a plane: 30 positions for 40 features, of which 6 differ."""
+    rng, truth = np.random.default_rng(0), pa.LinearAttention(*random_heads(4, 1, 1))
+    X = rng.standard_normal((30, 4, 2)) @ rng.standard_normal((2, 4))
+    Y = truth(X) + 0.1 * truth(X).std() * rng.standard_normal((30, 1))
+    assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1 < pa.fit(X, Y).layer.n_heads
+
+
 def test_where_the_noise_is_unknown_the_function_is_kept():
     X, Y = task(2, 2, 1, noise=0.5, count=4)
     few, optimum = pa.fit(X, Y, n_heads="auto").coef, pa.fit(X, Y).coef
@@ -408,6 +422,10 @@ def test_heads_of_any_number_are_split_into_those_of_a_rank(rank):
     assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
     assert layer.n_heads == -(-min(free.attn.shape[1:]) // rank) * free.n_heads
     assert change(free(X), layer(X)) <= 1e-8
+    # One that has no higher rank stays as it is.
+    attn = normal(1, 6, rank) @ normal(1, rank, 6, seed=1)
+    found = pa.heads.best_heads(fold(attn, normal(1, 6, 3, seed=2)), None, head_rank=rank)
+    assert found.n_heads == 1
 
 
 def test_heads_of_limited_rank_beat_truncated_ones_and_have_a_gap():
