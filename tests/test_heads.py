@@ -167,6 +167,7 @@ def test_what_the_data_do_not_see_costs_nothing():
     blind = pa.heads.best_heads(generic(3, 2), 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
     assert blind.lost == pytest.approx(1.0)
+    assert "is zero" not in blind.sentence  # the function is not
     for zero in (pa.heads.factor(np.zeros((2, 6, 3))), pa.heads.compress(np.zeros((2, 6, 3)))):
         assert (zero.n_heads, zero.lost, zero.attn.any()) == (1, 0.0, False)
 
@@ -337,6 +338,17 @@ def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_t
             assert (found.n_heads > 1) == refused
 
 
+def test_a_limit_takes_one_coordinate_one_that_is_zero_and_features_unlike_each_other():
+    X, Y, zero = normal(60, 3, 1), normal(60, 1, seed=1), normal(60, 3, 3) * [1.0, 1.0, 0.0]
+    assert pa.fit(X, Y, n_heads=1).risk == pytest.approx(pa.fit(X, Y).risk, rel=1e-9)
+    form, less = (pa.Form(key=[0], value=each) for each in ([1, 2], [1]))
+    one, other = (pa.fit(zero, Y, form=each, n_heads=1).risk for each in (form, less))
+    assert one == pytest.approx(other, rel=1e-6)
+    either = normal(60, 1, 2) * np.where(np.eye(2)[np.arange(60) % 2][:, None], 1.0, 1e-6)
+    for tokens, said in ((either, True), (normal(60, 1, 2), False)):
+        assert ("similar size" in pa.fit(tokens, Y, n_heads=1).outcome.sentence) == said
+
+
 def test_positions_beyond_the_rank_tell_of_the_noise():
     """Tokens in a plane: 30 positions for 40 features, of which 6 differ."""
     rng, truth = np.random.default_rng(0), pa.LinearAttention(*random_heads(4, 1, 1))
@@ -361,6 +373,7 @@ MORE_FORMS = {
     "one token": {"mode": "causal", "window": 1, "bias": True, "skip": True},
     "mean of constants": {"mean": True, "bias": True, "skip": True},
     "mean and intercept": {"mean": True, "bias": True, "intercept": True},
+    "equal queries": {"decay": (0.5, 0.25), "query": np.eye(3)[:, [0, 0, 1]], "skip": True},
     "diagonal": {"key": np.diag([1.0, 2.0, 4.0])},
     "polynomials": {"key": pa.maps.polynomial(2), "value": pa.maps.polynomial(2)},
     "elu1": {"mode": "causal", "query": pa.maps.elu1(), "key": pa.maps.elu1()},
@@ -368,7 +381,7 @@ MORE_FORMS = {
 #: Forms where one head is all there can be, or two are too long a search.
 ONE = (
     "one of all", "polynomials", "lags-1", "lags-3", "lags-window", "lags-no-rest", "diagonal",
-    "mean and intercept", "mean of constants", "one token", "elu1",
+    "mean and intercept", "mean of constants", "one token", "elu1", "equal queries",
 )  # fmt: skip
 #: Forms of which the bound does not reach two heads.
 UNPROVED = ("window-1", "lags-last", "matrix", "own-function")

@@ -53,3 +53,16 @@ def test_heads_are_shared_out_evenly():
         counts = _evenly(n_heads, n_scales)
         assert (sum(counts), len(counts)) == (n_heads, n_scales)
         assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("counts", [(3,), (2, 1), (0, 3)])
+def test_derivatives_by_each_number_and_along_a_step_are_one(counts):
+    rng = np.random.default_rng(0)
+    value, key = rng.standard_normal((3, 4, 2)), rng.standard_normal((3, 4, 3))
+    heads, step = HeadSet(value, key, counts), rng.standard_normal(value.size + key.size)
+    derivatives = heads.derivatives()
+    squares = np.sum(derivatives**2, axis=(1, 2, 3, 4))
+    assert np.all((heads.diagonal() <= squares * (1 + 1e-9)) & (squares <= 2 * heads.diagonal()))
+    np.testing.assert_allclose(heads.change(step), np.tensordot(step, derivatives, 1), atol=1e-12)
+    pulled = np.tensordot(derivatives, heads.change(step), 4)
+    np.testing.assert_allclose(heads.gradient(heads.change(step)), pulled, rtol=1e-9)
