@@ -79,6 +79,7 @@ MODELS = {
 # One of each kind that a file can hold, and of each way in which it can be made.
 THINGS = MODELS | {
     "layer": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
+    "layer with a constant": lambda: pa.LinearAttention(np.eye(3), np.eye(3), bias=True),
     "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM, n_context_dims=2),
     "softmax": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
     "rotary": lambda: pa.SoftmaxAttention(

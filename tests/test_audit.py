@@ -83,6 +83,14 @@ def test_figures_of_every_form_are_those_of_features_written_out(fields, X, seed
     assert best.distance <= doubt
 
 
+def test_a_hundredth_of_the_optimum_is_so_far_away_where_features_are_multiples():
+    X = np.random.default_rng(0).standard_normal((200, 4, 2)) @ [[1, 0, 0], [0, 1, -4]]
+    Y = np.random.default_rng(1).standard_normal((200, 2))
+    best = pa.fit(X, Y).layer
+    found = pa.audit(pa.LinearAttention(1.01 * best.attn, best.value), X, Y)
+    assert found.relative_distance == pytest.approx(0.01, rel=1e-3)  # by one of two norms
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_gap_implies_holds(mode):
     """No layer of this risk is farther away, in coefficients or on any input."""

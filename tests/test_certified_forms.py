@@ -87,6 +87,15 @@ def test_discrete_domains_of_other_forms_have_the_dimension_of_their_features(na
         assert pa.verify(found, X)
 
 
+def test_a_matrix_that_picks_coordinates_shows_what_they_show():
+    X = np.random.default_rng(0).standard_normal((400, 5, 3)) * [1.0, 0.0, 1.0]
+    for places, n_zero in ({"key": [0, 1], "value": [2]}, 4), ({"key": [0], "value": [1]}, 3):
+        matrices = {name: 2.0 * np.eye(3)[:, at] for name, at in places.items()}
+        for fields in (places, matrices):
+            known = pa.certify(X, form=pa.Form(**fields)).structure
+            assert (known.n_zero, known.rest) == (n_zero, "identifiable")
+
+
 def test_dependent_features_are_recognised_where_tokens_are_rounded():
     """A coordinate that is another one times 0.3, rounded; and sums that a decay makes long."""
     rng = np.random.default_rng(24)
@@ -290,6 +299,7 @@ def test_all_pairs_of_symbols_determine_the_layer_and_one_less_does_not():
     found = pa.certify(pa.SequenceBatch.from_ids(pairs, 20), domain="one_hot")
     least = rank_of_counts(pairs, "last")[2].min() ** 2 / 400
     assert (found.identifiable, found.rank) == (True, 400)
+    assert found.verdict_on_real_inputs == "not_identifiable"  # no token has two coordinates
     assert found.lambda_min == pytest.approx(least, rel=1e-6)
     fewer = pa.SequenceBatch.from_ids(np.delete(pairs, -2, axis=0), 20)
     lacking = pa.certify(fewer, domain="one_hot")

@@ -219,6 +219,10 @@ def test_the_bound_covers_every_layer_that_fits_as_well(mode):
     weighted = REGRESSOR(mode, ridge=5.0).fit(X, Y, times).predict(X, return_bound=True)[1]
     repeated = REGRESSOR(mode, ridge=5.0).fit(np.repeat(X, times, 0), np.repeat(Y, times, 0))
     np.testing.assert_allclose(weighted, repeated.predict(X, return_bound=True)[1], rtol=1e-6)
+    # In other units of the tokens the bound is the same.
+    large = REGRESSOR(mode, ridge=np.ldexp(5.0, 600)).fit(np.ldexp(X, 100), Y, times)
+    found = large.predict(np.ldexp(X, 100), return_bound=True)[1]
+    np.testing.assert_allclose(found, weighted, rtol=1e-6)
 
 
 X3, SCORES = noisy(n_sequences=120, n_outputs=3, seed=3)

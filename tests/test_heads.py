@@ -153,10 +153,17 @@ def test_the_best_head_is_as_good_as_a_general_optimiser_with_many_starts(
         assert found.risk_gap == pytest.approx(reached, rel=1e-9)
 
 
+def test_as_many_heads_as_were_planted_are_found_without_data():
+    for seed in range(8):
+        lost = [pa.heads.best_heads(planted(d, e, 2, seed), 2).lost for d, e in ((2, 2), (3, 1))]
+        assert max(lost) <= 1e-9
+
+
 def test_what_the_data_do_not_see_costs_nothing():
     blind = pa.heads.best_heads(generic(3, 2), 2, np.zeros((18, 18)))
     assert (blind.n_heads, blind.risk_gap) == (2, 0.0)
     assert blind.lost == pytest.approx(1.0)
+    assert "is zero" not in blind.sentence  # the function is not
     for zero in (pa.heads.factor(np.zeros((2, 6, 3))), pa.heads.compress(np.zeros((2, 6, 3)))):
         assert (zero.n_heads, zero.lost, zero.attn.any()) == (1, 0.0, False)
 
@@ -329,6 +336,25 @@ def test_a_number_of_heads_is_refused_where_noise_explains_its_gap_once_in_ten_t
     assert missed(pa.heads.choose_heads(coef, gram, 1e9, 6), coef) < 1e-9
 
 
+def test_a_limit_takes_one_coordinate_one_that_is_zero_and_features_unlike_each_other():
+    X, Y, zero = normal(60, 3, 1), normal(60, 1, seed=1), normal(60, 3, 3) * [1.0, 1.0, 0.0]
+    assert pa.fit(X, Y, n_heads=1).risk == pytest.approx(pa.fit(X, Y).risk, rel=1e-9)
+    form, less = (pa.Form(key=[0], value=each) for each in ([1, 2], [1]))
+    one, other = (pa.fit(zero, Y, form=each, n_heads=1).risk for each in (form, less))
+    assert one == pytest.approx(other, rel=1e-6)
+    either = normal(60, 1, 2) * np.where(np.eye(2)[np.arange(60) % 2][:, None], 1.0, 1e-6)
+    for tokens, said in ((either, True), (normal(60, 1, 2), False)):
+        assert ("similar size" in pa.fit(tokens, Y, n_heads=1).outcome.sentence) == said
+
+
+def test_positions_beyond_the_rank_tell_of_the_noise():
+    """Tokens in a plane: 30 positions for 40 features, of which 6 differ."""
+    rng, truth = np.random.default_rng(0), pa.LinearAttention(*random_heads(4, 1, 1))
+    X = rng.standard_normal((30, 4, 2)) @ rng.standard_normal((2, 4))
+    Y = truth(X) + 0.1 * truth(X).std() * rng.standard_normal((30, 1))
+    assert pa.fit(X, Y, n_heads="auto").layer.n_heads == 1 < pa.fit(X, Y).layer.n_heads
+
+
 def counts_of(layer, form):
     return np.bincount(layer.head_scales, minlength=oracle.n_scales(form)).tolist()
 
@@ -339,6 +365,7 @@ MORE_FORMS = {
     "one token": {"mode": "causal", "window": 1, "bias": True, "skip": True},
     "mean of constants": {"mean": True, "bias": True, "skip": True},
     "mean and intercept": {"mean": True, "bias": True, "intercept": True},
+    "equal queries": {"decay": (0.5, 0.25), "query": np.eye(3)[:, [0, 0, 1]], "skip": True},
     "diagonal": {"key": np.diag([1.0, 2.0, 4.0])},
     "polynomials": {"key": pa.maps.polynomial(2), "value": pa.maps.polynomial(2)},
     "elu1": {"mode": "causal", "query": pa.maps.elu1(), "key": pa.maps.elu1()},
@@ -346,7 +373,7 @@ MORE_FORMS = {
 #: Forms where one head is all there can be, or two are too long a search.
 ONE = (
     "one of all", "polynomials", "lags-1", "lags-3", "lags-window", "lags-no-rest", "diagonal",
-    "mean and intercept", "mean of constants", "one token", "elu1",
+    "mean and intercept", "mean of constants", "one token", "elu1", "equal queries",
 )  # fmt: skip
 #: Forms of which the bound does not reach two heads.
 UNPROVED = ("window-1", "lags-last", "matrix", "own-function")
@@ -400,6 +427,10 @@ def test_heads_of_any_number_are_split_into_those_of_a_rank(rank):
     assert max(np.linalg.matrix_rank(A, 1e-10) for A in layer.attn) <= rank
     assert layer.n_heads == -(-min(free.attn.shape[1:]) // rank) * free.n_heads
     assert change(free(X), layer(X)) <= 1e-8
+    # One that has no higher rank stays as it is.
+    attn = normal(1, 6, rank) @ normal(1, rank, 6, seed=1)
+    found = pa.heads.best_heads(fold(attn, normal(1, 6, 3, seed=2)), None, head_rank=rank)
+    assert found.n_heads == 1
 
 
 def test_heads_of_limited_rank_beat_truncated_ones_and_have_a_gap():

@@ -102,6 +102,7 @@ def test_layers_and_modules_compute_what_is_printed(mode):
                 np.testing.assert_allclose(found, wanted, atol=1e-8, err_msg=f"{maps} {options}")
         np.testing.assert_allclose(layer(np.stack([X[4], X[5]]))[1], outputs[5], atol=1e-11)
         assert pa.interop.from_torch(module) == layer
+        assert layer.describe().facts.get("window") == options.get("window")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -271,6 +272,9 @@ def test_long_sequences_take_memory_in_proportion_to_their_length():
     assert tracemalloc.get_traced_memory()[1] < 50e6  # one table of all pairs: 3200e6
     tracemalloc.stop()
     np.testing.assert_allclose(found[:, :100], layer(X[:, :100]), rtol=1e-9)
+    # One that is larger than a block is a block of its own.
+    layer, X = pa.linearise(some_layer("causal"), ragged(), "taylor").layer, np.tile(X, (1, 8, 1))
+    np.testing.assert_allclose(layer(X)[:, :100], layer(X[:, :100]), rtol=1e-9)
 
 
 def test_misuse_is_named():

@@ -136,6 +136,10 @@ def test_errors_of_many_operations():
     assert gram_proofs.prove_definite(gram) is not None
     tiny = replace(gram, matrix=2.0**-970 * gram.matrix, magnitudes=2.0**-970 * powers)
     assert gram_proofs.prove_definite(tiny) is None
+    small = replace(gram, matrix=2.0**-940 * gram.matrix, magnitudes=2.0**-940 * powers)
+    assert gram_proofs.prove_definite(small) is not None
+    # Beside tokens of 2^40 a product that vanished may have been as large as that.
+    assert gram_proofs.prove_definite(replace(small, largest=2.0**40)) is None
     more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
     assert more == pytest.approx(2.0 * gamma(32 * 3 * 4 * 2 * 101) * 3.5, rel=1e-5)
 
@@ -335,3 +339,12 @@ def test_the_minimiser_is_the_planted_one_from_every_source(kind, monkeypatch):
         assert oracle.relative_error(found.coef, known.coef) < known.tolerance(squared)
         assert abs(found.risk - known.risk) <= found.rounding
         assert found.rounding < 1e-6 * (1 + known.risk)
+
+
+def test_tokens_in_a_subspace_leave_the_rank_and_no_doubt_about_the_risk():
+    for kind, width, d in (pa.TriangularFactor, 6, 9), (pa.Moments, 1, 8):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((1500, 4, width)) @ rng.standard_normal((width, d))
+        found = minimiser.minimise(kind(d, 1).update(X, rng.standard_normal((1500, 1))))
+        assert found.rank == width * width * (width + 1) // 2
+        assert found.rounding < 1e-8

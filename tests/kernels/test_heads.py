@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyattn.heads.algebra import jacobian
+from polyattn.heads.choose import _evenly
 from polyattn.heads.head_counts import generic_heads, layer_dimension, least_heads, most_heads
 from polyattn.heads.head_set import HeadSet
 from polyattn.heads.metric import ordered_pairs
@@ -45,3 +46,23 @@ def test_the_dimension_of_layers_is_the_rank_of_their_derivative(shared):
             rank = np.linalg.matrix_rank(flat, 1e-9)
             assert layer_dimension(n_heads, shape, shared) == rank
             assert (n_heads >= generic_heads(shape, shared)) == (rank == full)
+
+
+def test_heads_are_shared_out_evenly():
+    for n_heads, n_scales in product(range(1, 8), range(1, 5)):
+        counts = _evenly(n_heads, n_scales)
+        assert (sum(counts), len(counts)) == (n_heads, n_scales)
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("counts", [(3,), (2, 1), (0, 3)])
+def test_derivatives_by_each_number_and_along_a_step_are_one(counts):
+    rng = np.random.default_rng(0)
+    value, key = rng.standard_normal((3, 4, 2)), rng.standard_normal((3, 4, 3))
+    heads, step = HeadSet(value, key, counts), rng.standard_normal(value.size + key.size)
+    derivatives = heads.derivatives()
+    squares = np.sum(derivatives**2, axis=(1, 2, 3, 4))
+    assert np.all((heads.diagonal() <= squares * (1 + 1e-9)) & (squares <= 2 * heads.diagonal()))
+    np.testing.assert_allclose(heads.change(step), np.tensordot(step, derivatives, 1), atol=1e-12)
+    pulled = np.tensordot(derivatives, heads.change(step), 4)
+    np.testing.assert_allclose(heads.gradient(heads.change(step)), pulled, rtol=1e-9)
