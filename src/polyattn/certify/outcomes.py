@@ -115,7 +115,7 @@ def _basis(certificate: Certificate) -> str:
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)
-        else "Every sequence is a single token.",
+        else "Every sequence is a single token, or too few have weight.",
         "exact": "Proved modulo a prime." if found else "Proved in integers.",
         "gram": f"Proved beyond a rounding bound of {certificate.rounding:.1e}.",
         "triangular": f"Proved beyond a rounding bound of {certificate.rounding:.1e}."
