@@ -28,8 +28,6 @@ WIDE = np.random.default_rng(2).standard_normal((60, 4, 3))
 PROGRAM = pa.programs.associative_memory(2, 2)
 TRACES = pa.programs.traces(PROGRAM, 9)
 
-# ------------------------------------------------------------------ results
-
 
 def of_files(names):
     """Things that files hold, made as the tests of files make them."""
@@ -118,9 +116,6 @@ def test_a_page_stands_alone_and_shows_the_sentence(name, tmp_path):
     assert page.requests() == []
     if name in RESULTS:
         assert "".join(thing.outcome.sentence.split()) in "".join(page.text.split())
-
-
-# ------------------------------------------------------------------ parameters
 
 
 class Absurd:
@@ -278,8 +273,6 @@ def test_every_public_function_is_called():
     elsewhere |= {"programs.variables"}
     assert public - elsewhere <= CALLS.keys()
 
-
-# ------------------------------------------------------------------ verbs
 
 # What two certificates of the same data need not share.
 ANEW = {"seal"}

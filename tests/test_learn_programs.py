@@ -80,9 +80,6 @@ def prefixes(traces):
     ]
 
 
-# ---------------------------------------------------------------- rules
-
-
 @pytest.mark.parametrize("name", ["memory", "one_hot", "registers", SLOW])
 def test_rules_run_fresh_machines_at_their_size_and_others(name):
     found, (program, n_traces, _, sizes) = learned(name), LIBRARY[name]
@@ -161,9 +158,6 @@ def test_rules_of_turing_machines():
     ambiguous = learn(P.universal_turing_machine(3, 3, 9), 10, seed=19)
     assert ambiguous.outcome.name == "ambiguous"
     assert "dp(p)" in str(ambiguous.outcome)
-
-
-# ---------------------------------------------------------------- coefficients
 
 
 @pytest.mark.parametrize("name", ["memory", "fixed", "one_hot", "registers", SLOW])
@@ -329,9 +323,6 @@ def test_wrong_traces_and_options_are_refused_by_their_names():
             P.learn(**arguments)
     for method in METHODS:  # and of a program that nobody can encode
         P.learn(COUNTS, [large_counts(2**17)], method)
-
-
-# ---------------------------------------------------------------- certificates
 
 
 def rank_of(traces, *rows):
