@@ -124,16 +124,11 @@ def places(form: Fields, n_sums: int, n_queries: int) -> list[tuple[int, int]]:
     form = {**DEFAULTS, **form}
     constant_sum = n_sums - 1 if form["skip"] or form["intercept"] else None
     constant_query = n_queries - 1 if form["intercept"] else None
-    found = []
-    for i in range(n_sums):
-        for k in range(n_queries):
-            if k == constant_query:
-                is_feature = i == constant_sum
-            else:
-                is_feature = i != constant_sum or form["skip"]
-            if is_feature:
-                found.append((i, k))
-    return found
+    return [
+        (i, k)
+        for i, k in np.ndindex(n_sums, n_queries)
+        if (i == constant_sum if k == constant_query else i != constant_sum or form["skip"])
+    ]
 
 
 def design(
@@ -240,10 +235,7 @@ def weights(t: int, s: int, form: Fields) -> list[Any]:
 
 def n_scales(form: Fields) -> int:
     """How many sets of heads weigh distances differently."""
-    form = {**DEFAULTS, **form}
-    if form["lags"] is not None:
-        return len(_own_lags(form)) + (form["window"] is None or form["window"] > form["lags"])
-    return 1 if form["decay"] is None else len(_decays(form))
+    return len(weights(0, 0, {**DEFAULTS, **form}))
 
 
 def pairs(form: Fields, n_dims: int) -> list[tuple[int, int]]:
@@ -399,8 +391,8 @@ class ExactFit:
     def residual_power(self) -> fmpq:
         """sum w ||y - P psi||^2 of the minimiser."""
         left = (self.targets - self.predicted).tolist()
-        powers = [sum((v * v for v in row), fmpq(0)) for row in left]
-        return sum((w * p for w, p in zip(self.weights, powers, strict=True)), fmpq(0))
+        pairs = zip(self.weights, left, strict=True)
+        return sum((w * v * v for w, row in pairs for v in row), fmpq(0))
 
     @property
     def risk(self) -> fmpq:
@@ -445,10 +437,7 @@ def rational(value: float) -> fmpq:
 
 def rationals(array: NDArray) -> NDArray:
     """An array of objects that are rational."""
-    found = np.empty(np.shape(array), dtype=object)
-    for place in np.ndindex(found.shape):
-        found[place] = rational(np.asarray(array)[place])
-    return found
+    return np.vectorize(rational, otypes=[object])(array)
 
 
 def matrix(array: NDArray) -> fmpq_mat:
@@ -474,18 +463,8 @@ def _diagonal(entries: list[fmpq]) -> fmpq_mat:
 # ------------------------------------------------------------------ heads
 
 
-def tensor(attn: NDArray, value: NDArray) -> NDArray[np.float64]:
-    """T[a, j, k, l] = sum_h V_h[j, a] A_h[l, k], shape (e, values, keys, r)."""
-    n_heads, n_values, n_outputs = value.shape
-    T = np.zeros((n_outputs, n_values, attn.shape[2], attn.shape[1]))
-    for a, j, k, i in np.ndindex(T.shape):
-        for h in range(n_heads):
-            T[a, j, k, i] += value[h, j, a] * attn[h, i, k]
-    return T
-
-
 def symmetric(T: NDArray) -> NDArray[np.float64]:
-    """All that plain data see of T (e, d, d, d): its part that is symmetric in (j, k)."""
+    """All that data see of T[a, j, k, l] = sum_h V_h[j, a] A_h[l, k]: symmetric in (j, k)."""
     return (T + T.transpose(0, 2, 1, 3)) / 2
 
 
@@ -500,11 +479,15 @@ def forward_columns(V: NDArray, Q: NDArray, Z: NDArray) -> NDArray[np.float64]:
 # ------------------------------------------------------------------ log-loss
 
 
+def softmax(logits: NDArray) -> NDArray[np.float64]:
+    """Along the last axis."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
 def chances(outputs: NDArray) -> NDArray[np.float64]:
     """Probabilities (K,) of one row of outputs: softmax, or of one output f 1 / (1 + exp(-f))."""
-    logits = np.array([0.0, outputs[0]]) if len(outputs) == 1 else np.asarray(outputs)
-    powers = np.exp(logits - logits.max())
-    return np.asarray(powers / powers.sum())
+    return softmax(np.array([0.0, outputs[0]]) if len(outputs) == 1 else np.asarray(outputs))
 
 
 def log_loss(
@@ -565,8 +548,7 @@ def softmax_weights(
             W_Q, W_K = A
             turns = rotation(frequencies, t), rotation(frequencies, s)
             logits.append(float((X[t] @ W_Q @ turns[0]) @ (X[s] @ W_K @ turns[1])))
-    exponentials = np.exp(np.array(logits) - max(logits))
-    return np.append(exponentials / exponentials.sum(), np.zeros(len(X) - len(logits)))
+    return np.append(softmax(np.array(logits)), np.zeros(len(X) - len(logits)))
 
 
 def softmax_forward(
@@ -588,14 +570,6 @@ def softmax_forward(
             for s in range(len(X)):
                 outputs[t] += shares[s] * (X[s] @ V)
     return outputs[predicted(len(X), mode)]
-
-
-def softmax_jacobian(A: NDArray, V: NDArray, X: NDArray, t: int, mode: str) -> NDArray[np.float64]:
-    """d y_c / d A[a, b] at token t for one head, shape (d, d, e): x_a (Cov_p(X) V)[b, c]."""
-    shares = softmax_weights(A, X, t, mode)
-    mean = shares @ X
-    covariance = sum(w * np.outer(x - mean, x - mean) for w, x in zip(shares, X, strict=True))
-    return np.einsum("a,bc->abc", X[t], covariance @ V)
 
 
 def rotation(frequencies: NDArray, t: int) -> NDArray[np.float64]:
@@ -620,21 +594,14 @@ def with_constant(X: NDArray) -> NDArray[np.float64]:
 def key_rows(psi: NDArray, v: NDArray, t: int, mode: str, denominator: str) -> NDArray:
     """Z_t (F, c) of key features psi (n, F) and values v (n, c)."""
     some = attended(t, len(psi), {"mode": mode})
-    found = np.zeros((psi.shape[1], v.shape[1]))
-    for feature in range(psi.shape[1]):
-        total = sum(psi[s, feature] * v[s] for s in some)
-        found[feature] = total / (
-            len(some) if denominator == "tokens" else sum(psi[s, feature] for s in some)
-        )
-    return found
+    total = sum(np.outer(psi[s], v[s]) for s in some)
+    return total / (len(some) if denominator == "tokens" else sum(psi[s] for s in some)[:, None])
 
 
 def window_row(q: NDArray, k: NDArray, v: NDArray, t: int, mode: str, window: int) -> NDArray:
     """Softmax attention of position t over the tokens at distances below ``window``."""
     near = [s for s in attended(t, len(k), {"mode": mode}) if abs(t - s) < window]
-    logits = np.array([q[t] @ k[s] for s in near])
-    shares = np.exp(logits - logits.max())
-    return sum(w * v[s] for w, s in zip(shares / shares.sum(), near, strict=True))
+    return softmax(np.array([q[t] @ k[s] for s in near])) @ v[near]
 
 
 def fit_of_features(
@@ -742,10 +709,8 @@ def tokens(kind: str, rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.standard_normal((2, 3, 3))
     if kind == "single":
         return rng.standard_normal((56, 1, 3))
-    if kind == "boolean":
-        return rng.choice([-1.0, 1.0], size=(56, 4, 3))
-    if kind == "one_hot":
-        return np.eye(3)[rng.integers(3, size=(56, 4))]
+    if kind in {"boolean", "one_hot"}:
+        return some_tokens(kind, (56 * 4, 3), rng).reshape(56, 4, 3)
     X = rng.standard_normal((56, 4, 3))
     if kind == "flat":
         X[..., -1] = X[..., :-1].sum(axis=-1)
@@ -1119,9 +1084,11 @@ def softmax_slopes(layer: Any, X: Sequence[NDArray]) -> NDArray[np.float64]:
         for t in predicted(len(z), layer.mode):
             of_attn, of_value = [], []
             for A, V in zip(layer.attn, layer.value, strict=True):
-                slopes = softmax_jacobian(A, V, z, t, layer.mode)[:, :n_seen]
-                of_attn.append(slopes.reshape(-1, e).T)
-                mean = softmax_weights(A, z, t, layer.mode) @ z
+                shares = softmax_weights(A, z, t, layer.mode)
+                mean = shares @ z
+                covariance = (shares * (z - mean).T) @ (z - mean)
+                # d y_c / d A[a, b] is x_a (Cov(x) V)[b, c].
+                of_attn.append(np.kron(z[t], (covariance @ V)[:n_seen].T))
                 of_value.append(np.kron(mean[None, :n_seen], np.eye(e)))
             found.append(np.hstack([*of_attn, *of_value, *[np.eye(e)] * layer.bias]))
     return np.vstack(found)
@@ -1164,9 +1131,7 @@ def changed_attention(
     for A, V in zip(layer.attn, layer.value, strict=True):
         Z = rounded(logits(rounded(X @ A) @ X.transpose(0, 2, 1), X))
         Z = Z if seen is None else np.where(seen, Z, -np.inf)
-        E = np.exp(Z - Z.max(axis=2, keepdims=True))
-        P = rounded(shares(E / E.sum(axis=2, keepdims=True)))
-        outputs = outputs + rounded(P @ rounded(X @ V))
+        outputs = outputs + rounded(rounded(shares(softmax(Z))) @ rounded(X @ V))
     return rounded(outputs)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import polyattn as pa
-from oracle import MODES
+from oracle import MODES, behind
 from polyattn.errors import InvalidInput, InvalidType
 
 FULL, CAUSAL = pa.Form(mode="full"), pa.Form(mode="causal")
@@ -189,8 +189,8 @@ def attending(real, causal=False):
 
 
 NOBODY = ~attending(LEFT, causal=True).any(axis=-1, keepdims=True)  # attends to everything, then
-BEFORE, AHEAD = np.tri(5, dtype=bool), np.subtract.outer(np.arange(5), np.arange(5))
-NEAR = BEFORE & (AHEAD < 3)
+BEFORE = np.tri(5, dtype=bool)
+NEAR, PACKED = BEFORE & (behind(5) < 3), np.kron(np.eye(2), np.ones((3, 3)))[:5, :5] > 0
 UNDERSTOOD = [
     (FULL, "key_padding_mask", torch.tensor(~REAL), REAL),
     (FULL, "src_key_padding_mask", additive(LEFT, -np.inf), LEFT),
@@ -237,6 +237,17 @@ def test_masks_that_are_understood_leave_padding_out():
             refused = pytest.raises(InvalidInput, match=r"mode|others than all")
             with refused, capture(model, form, name=name):
                 model(X, **masks)
+    # Was: every table was taken, and a fit called the wrong layer unique.
+    own = attention(batch_first=True)
+    for form, masks in (
+        (CAUSAL, {}), (CAUSAL, {"attn_mask": torch.zeros(5, 5, dtype=torch.bool)}),
+        (CAUSAL, {"attn_mask": additive(NEAR)}), (pa.Form(), {"attn_mask": additive(NEAR)}),
+        (FULL, {"attn_mask": additive(PACKED)}),
+        (FULL, {"attn_mask": torch.tensor(-0.5 * abs(behind(5)), dtype=torch.float32)}),  # ALiBi
+        (FULL, {"attn_mask": additive(BEFORE | True), "is_causal": True}),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput), capture(own, form):
+            own(X, X, X, **masks)
 
 
 OF_HEADS = np.concatenate([attending(REAL), attending(EVERY)], axis=1)

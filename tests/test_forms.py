@@ -173,8 +173,6 @@ def test_a_map_is_watched_wherever_it_is_used():
     assert "key" in refusal.value.__notes__[0]
 
 
-# ------------------------------------------------------------------ ready maps
-
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.25, 1.0, 3.0]])
 MAPS = {
     "polynomial": lambda: maps.polynomial(3),

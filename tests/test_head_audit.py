@@ -19,8 +19,6 @@ def layer(attn, mode="full", bias=False, n_outputs=2):
     return pa.SoftmaxAttention(attn, some(len(attn), attn.shape[1], n_outputs, seed=1), mode, bias)
 
 
-# ------------------------------------------------------------------ shares, written out
-#
 # Orders: a linear map of the token; the mean of the values, less their mean over the training
 # tokens; linear attention; all products of two coordinates of queries and of keys.
 

@@ -53,10 +53,6 @@ def truth(arguments, options):
     return first[rest[0]] if isinstance(first, dict) else first.run(*rest, **options)
 
 
-def n_right(program, n_machines):
-    return runs(program, n_machines)["right"]
-
-
 def runs(program, n_machines, **abstain):
     """Fresh machines: how many runs were right, wrong (or no tokens of a machine), abstained."""
     count, rng = {"right": 0, "wrong": 0, "abstained": 0}, np.random.default_rng(1000)
@@ -80,18 +76,15 @@ def prefixes(traces):
     ]
 
 
-# ---------------------------------------------------------------- rules
-
-
 @pytest.mark.parametrize("name", ["memory", "one_hot", "registers", SLOW])
 def test_rules_run_fresh_machines_at_their_size_and_others(name):
     found, (program, n_traces, _, sizes) = learned(name), LIBRARY[name]
     assert (found.outcome.name, found.succeeded) == ("learned", True)
-    assert n_right(found, 40) == 40
+    assert runs(found, 40)["right"] == 40
     larger = found.resize(**sizes)
-    assert n_right(larger, 25) == 25
+    assert runs(larger, 25)["right"] == 25
     assert (larger.n_traces, larger.outcome) == (n_traces, found.outcome)
-    assert n_right(larger.resize(**program.schema.encoding.sizes), 5) == 5
+    assert runs(larger.resize(**program.schema.encoding.sizes), 5)["right"] == 5
     assert all(term.weight * 2 == round(term.weight * 2) for term in found.terms)
 
 
@@ -117,7 +110,7 @@ def test_traces_of_several_sizes_teach_one_program_and_fifteen_saturate_it():
     mixed = [trace for program in programs for trace in P.traces(program, 8)]
     found = P.learn(P.universal_dfa(7, 5, 9, style="one_hot").schema, mixed)
     assert found.succeeded
-    assert n_right(found, 25) == 25
+    assert runs(found, 25)["right"] == 25
     program, lengths = P.universal_dfa(3, 3, 4, style="one_hot"), (4, 4)
     found = P.learn(program.schema, P.traces(program, 15, lengths=lengths))
     fresh = P.traces(program, 60, random_state=9, lengths=lengths)
@@ -163,15 +156,12 @@ def test_rules_of_turing_machines():
     assert "dp(p)" in str(ambiguous.outcome)
 
 
-# ---------------------------------------------------------------- coefficients
-
-
 @pytest.mark.parametrize("name", ["memory", "fixed", "one_hot", "registers", SLOW])
 def test_coefficients_run_fresh_machines_of_their_size(name):
     found, (program, _, n_traces, _) = learned(name, COEFFICIENTS), LIBRARY[name]
     assert (found.outcome.name, found.succeeded, found.n_traces) == ("fitted", True, n_traces)
     assert found.n_rows == sum(trace.n_rows for trace in found.traces)
-    assert n_right(found, 60) == 60
+    assert runs(found, 60)["right"] == 60
     with pytest.raises(InvalidInput, match="rules"):
         found.resize(**program.schema.encoding.sizes)
 
@@ -251,14 +241,14 @@ def test_programs_that_do_not_fit_their_traces_always_abstain_and_prove_nothing(
 def test_rules_see_through_wrong_labels(n_traces, wrong, outcome):
     found = learn(P.universal_dfa(3, 3, 4, style="one_hot"), n_traces, wrong=wrong)
     assert found.outcome.name in outcome
-    assert n_right(found.resize(n_states=8, n_letters=5, max_length=12), 30) == 30
+    assert runs(found.resize(n_states=8, n_letters=5, max_length=12), 30)["right"] == 30
 
 
 def test_coefficients_see_through_some_wrong_labels_and_claim_no_others():
     for wrong, outcome in (({"noise": 0.1}, "fitted"), ({"flips": 0.05}, "repaired")):
         found = learn(ONE_HOT, 600, COEFFICIENTS, wrong=wrong)
         assert (found.outcome.name, found.succeeded) == (outcome, outcome == "fitted")
-        assert n_right(found, 50) == 50
+        assert runs(found, 50)["right"] == 50
         assert runs(found, 50, abstain=True)["wrong"] == 0
         given = sum(trace.n_rows for trace in found.traces)
         assert found.n_rows == given if outcome == "fitted" else 0.9 * given < found.n_rows < given
@@ -331,19 +321,9 @@ def test_wrong_traces_and_options_are_refused_by_their_names():
         P.learn(COUNTS, [large_counts(2**17)], method)
 
 
-# ---------------------------------------------------------------- certificates
-
-
 def rank_of(traces, *rows):
     """The rank of the features of all rows of traces, and of others."""
     return oracle.exact_rank([*prefixes(traces), *rows], {})
-
-
-def leaves(certificate, training, domain):
-    """Whether the row that a certificate names, and whether one before it, leaves the span."""
-    trace, row, rank = certificate.leaving.trace, certificate.leaving.row, rank_of(training)
-    X = prefixes(domain[:trace]) + prefixes([domain[trace]])[: row + 1]
-    return rank_of(training, X[-1]) > rank, rank_of(training, *X[:-1]) > rank
 
 
 def test_training_alone_bounds_what_leaves_its_span():
@@ -400,10 +380,10 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
         for exact in (True, False):
             certificate = found.certify(domain=everything, exact=exact)
             assert (certificate.verdict, certificate.proved) == ("not_saturated", exact)
-            assert certificate.rank == rank_of(found.traces)
-            outside, later = leaves(certificate, found.traces, everything)
-            assert outside
-            assert exact or not later
+            trace, row = certificate.leaving.trace, certificate.leaving.row
+            seen = prefixes(everything[:trace]) + prefixes([everything[trace]])[: row + 1]
+            assert certificate.rank == rank_of(found.traces) < rank_of(found.traces, seen[-1])
+            assert exact or rank_of(found.traces, *seen[:-1]) == certificate.rank
     proof = whole.certify(domain=iter(domain), exact=True)
     assert (proof.verdict, proof.rank) == ("saturated", rank_of(domain))
     rules = learned("memory").certify(domain=domain)

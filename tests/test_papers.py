@@ -21,8 +21,6 @@ import polyattn as pa
 
 SHAPES = [(1, 1, 1), (2, 3, 2), (3, 1, 2), (3, 4, 1), (4, 2, 3)]  # d, n, H
 
-# ---------------------------------------------------------------- definitions
-
 
 def problem(d, n, n_heads, seed=0):
     """V_h, Q_h (H, d, d), one sequence Z (d, n), and its outputs (d, n)."""
@@ -146,8 +144,6 @@ def test_corollary_2_4_other_heads_with_the_same_p_are_the_same_function_and_no_
     assert not pa.same_function(first, second)
     assert pa.coefficient_distance(first, second) == pytest.approx(np.sqrt(2))
 
-
-# ---------------------------------------------------------------- the map
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = tomllib.loads((ROOT / "docs" / "paper_map.toml").read_text(encoding="utf-8"))
