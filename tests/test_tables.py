@@ -357,7 +357,7 @@ def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
+def test_missing_numbers_of_tokens_are_refused_or_kept(kind):
     whole, make = SMALL.astype({"when": "Int64", "w": "Int64", "b": "Int64"}), KINDS[kind]
     for at, column in enumerate(("a", "b")):
         frame = whole.copy()
@@ -370,11 +370,6 @@ def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
         np.testing.assert_array_equal(data.X[1], expected)
     with pytest.raises(InvalidInput, match="sequence 1, token 1, coordinate"):
         pa.certify(data.X)
-    for column in ("who", "when", "label", "w"):
-        frame = whole.copy()
-        frame.loc[1, column] = None
-        with pytest.raises(InvalidInput, match=f"'{column}'"):
-            pa.from_long(make(frame), **PLACES, targets="label", weight="w", missing="keep")
     if kind in ("pandas", "polars", "Arrow table"):  # a column without any value has no type
         data = pa.from_long(make(SMALL.assign(a=None)), **PLACES, missing="keep")
         assert np.isnan(data.X[0][:, 0]).all()
@@ -421,18 +416,6 @@ def test_targets_with_another_index_than_the_sequences_are_refused():
     np.testing.assert_array_equal(found.predict(frame), expected.predict(frame))
 
 
-def test_labels_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
-    rng = np.random.default_rng(0)
-    X = [rng.standard_normal((n, 1)) for n in rng.integers(2, 6, 40)]
-    y = [np.where(x[:, 0] + 0.3 * rng.standard_normal(len(x)) > 0, "up", "down") for x in X]
-    table = arrow.table({"x": [x[:, 0] for x in X], "y": y})
-    source = pa.scan(write_parquet(tmp_path / "t.parquet", table, 9), tokens="x", targets="y")
-    for mode, labels in (("last", np.array([each[-1] for each in y])), ("causal", y)):
-        model = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0)
-        found, expected = clone(model).fit(source), clone(model).fit(X, labels)
-        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8, atol=1e-10)
-
-
 def test_a_file_read_by_other_columns_is_other_data(tmp_path):
     frame = pd.DataFrame({name: np.arange(30.0) % 7 for name in "abyz"})
     frame = frame.assign(who=np.arange(30) // 3, w=1.0 + np.arange(30) // 3)
@@ -465,6 +448,8 @@ REFUSED_FRAMES = (
     (long(tokens=["a", "a"]), "'a' twice"),
     (long(SMALL.rename(columns={"y": "a"})), "'a'"),
     (long(targets=["y", "label"]), "targets"),
+    (long(SMALL.assign(label=None), targets="label", missing="keep"), "'label'"),
+    (long(SMALL.assign(w=[1, 2, None, 2, 1]), weight="w", missing="keep"), "'w'"),
     (long(SMALL[:0]), "no rows"),
     (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
     (lambda: pa.fit(INDEXED.loc[["v", "u"]], [1.0, 2.0]), "order of their names"),
@@ -485,6 +470,8 @@ BAD_COLUMNS = {
     "infinity": ({"a": [1.0] * 7 + [np.inf] * 6}, "12'?, (row|token) 1.*'a'"),
     "no target": ({"y": [None] + [1.0] * 12}, "10'?, (row|token) 0.*'y'"),
     "an infinite target": ({"y": [-np.inf] + [1.0] * 12}, "10'?, (row|token) 0.*'y'"),
+    "no name": ({"who": [None, *range(12)]}, "'who'"),
+    "no weight": ({"w": [None] + [1.0] * 12}, "'w'|weight"),
     "no order": ({"when": [None, *range(12)]}, "10'?, (row|token).*'when'"),
     "a place twice": ({"when": [5, 4, 3, 4, *range(9)]}, "10'?:.*'when'"),
     "weights that change": ({"w": [*range(13)]}, "10'?:.*'w'"),
