@@ -416,6 +416,18 @@ def test_targets_with_another_index_than_the_sequences_are_refused():
     np.testing.assert_array_equal(found.predict(frame), expected.predict(frame))
 
 
+def test_labels_are_of_tokens_and_the_last_one_counts_for_the_sequence(tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 1)) for n in rng.integers(2, 6, 40)]
+    y = [np.where(x[:, 0] + 0.3 * rng.standard_normal(len(x)) > 0, "up", "down") for x in X]
+    table = arrow.table({"x": [x[:, 0] for x in X], "y": y})
+    source = pa.scan(write_parquet(tmp_path / "t.parquet", table, 9), tokens="x", targets="y")
+    for mode, labels in (("last", np.array([each[-1] for each in y])), ("causal", y)):
+        model = pa.LinearAttentionClassifier(mode, loss="squared", ridge=1.0)
+        found, expected = clone(model).fit(source), clone(model).fit(X, labels)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8, atol=1e-10)
+
+
 def test_a_file_read_by_other_columns_is_other_data(tmp_path):
     frame = pd.DataFrame({name: np.arange(30.0) % 7 for name in "abyz"})
     frame = frame.assign(who=np.arange(30) // 3, w=1.0 + np.arange(30) // 3)
