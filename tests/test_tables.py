@@ -54,7 +54,8 @@ def groups(frame, mode, sort=False, order="when"):
 
 
 def write_parquet(path, table, n_rows=1000):
-    pq.write_table(table, path, row_group_size=n_rows)
+    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=n_rows, **plain)
     return path
 
 
@@ -578,8 +579,13 @@ def test_texts_that_are_no_table_are_refused(tmp_path):
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_broken_foreign_and_changed_files_are_named(suffix, tmp_path):
     write, path, named = WRITERS[suffix], tmp_path / f"x{suffix}", f"x{suffix}"
-    whole = write(tmp_path / f"whole{suffix}", rows_with()).read_bytes()
-    for content in (b"", b"who,a\n1,2\n", whole[:-7], whole[: len(whole) // 2]):
+    values = np.random.default_rng(0).standard_normal(13)
+    whole = write(tmp_path / f"whole{suffix}", rows_with(a=values)).read_bytes()
+    damaged = [b"", b"who,a\n1,2\n", whole[:-7], whole[: len(whole) // 2]]
+    if suffix == ".parquet":  # with checksums one bit is enough
+        at = whole.index(values.tobytes())
+        damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for content in damaged:
         path.write_bytes(content)
         refused(path, named)
     refused(write(path, rows_with()[:0]), "no rows")
@@ -590,18 +596,6 @@ def test_broken_foreign_and_changed_files_are_named(suffix, tmp_path):
     write(path, rows_with(a=np.zeros(13)))
     with pytest.raises(FileFormatError, match=named):
         pa.Moments(2, 1).update(source)
-
-
-def test_one_bit_that_differs_in_a_file_with_checksums_is_seen(tmp_path):
-    path, values = tmp_path / "a.parquet", np.random.default_rng(0).standard_normal(13)
-    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
-    pq.write_table(rows_with(a=values), path, **plain)
-    fit_source(path)
-    whole = path.read_bytes()
-    at = whole.index(values.tobytes())
-    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    with pytest.raises(FileFormatError, match=r"a\.parquet"):
-        fit_source(path)
 
 
 WITHOUT = """
