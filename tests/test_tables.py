@@ -54,7 +54,8 @@ def groups(frame, mode, sort=False, order="when"):
 
 
 def write_parquet(path, table, n_rows=1000):
-    pq.write_table(table, path, row_group_size=n_rows)
+    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=n_rows, **plain)
     return path
 
 
@@ -357,7 +358,7 @@ def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
+def test_missing_numbers_of_tokens_are_refused_or_kept(kind):
     whole, make = SMALL.astype({"when": "Int64", "w": "Int64", "b": "Int64"}), KINDS[kind]
     for at, column in enumerate(("a", "b")):
         frame = whole.copy()
@@ -370,11 +371,6 @@ def test_missing_numbers_of_tokens_are_refused_or_kept_and_others_refused(kind):
         np.testing.assert_array_equal(data.X[1], expected)
     with pytest.raises(InvalidInput, match="sequence 1, token 1, coordinate"):
         pa.certify(data.X)
-    for column in ("who", "when", "label", "w"):
-        frame = whole.copy()
-        frame.loc[1, column] = None
-        with pytest.raises(InvalidInput, match=f"'{column}'"):
-            pa.from_long(make(frame), **PLACES, targets="label", weight="w", missing="keep")
     if kind in ("pandas", "polars", "Arrow table"):  # a column without any value has no type
         data = pa.from_long(make(SMALL.assign(a=None)), **PLACES, missing="keep")
         assert np.isnan(data.X[0][:, 0]).all()
@@ -465,6 +461,8 @@ REFUSED_FRAMES = (
     (long(tokens=["a", "a"]), "'a' twice"),
     (long(SMALL.rename(columns={"y": "a"})), "'a'"),
     (long(targets=["y", "label"]), "targets"),
+    (long(SMALL.assign(label=None), targets="label", missing="keep"), "'label'"),
+    (long(SMALL.assign(w=[1, 2, None, 2, 1]), weight="w", missing="keep"), "'w'"),
     (long(SMALL[:0]), "no rows"),
     (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
     (lambda: pa.fit(INDEXED.loc[["v", "u"]], [1.0, 2.0]), "order of their names"),
@@ -485,6 +483,8 @@ BAD_COLUMNS = {
     "infinity": ({"a": [1.0] * 7 + [np.inf] * 6}, "12'?, (row|token) 1.*'a'"),
     "no target": ({"y": [None] + [1.0] * 12}, "10'?, (row|token) 0.*'y'"),
     "an infinite target": ({"y": [-np.inf] + [1.0] * 12}, "10'?, (row|token) 0.*'y'"),
+    "no name": ({"who": [None, *range(12)]}, "'who'"),
+    "no weight": ({"w": [None] + [1.0] * 12}, "'w'|weight"),
     "no order": ({"when": [None, *range(12)]}, "10'?, (row|token).*'when'"),
     "a place twice": ({"when": [5, 4, 3, 4, *range(9)]}, "10'?:.*'when'"),
     "weights that change": ({"w": [*range(13)]}, "10'?:.*'w'"),
@@ -579,8 +579,13 @@ def test_texts_that_are_no_table_are_refused(tmp_path):
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_broken_foreign_and_changed_files_are_named(suffix, tmp_path):
     write, path, named = WRITERS[suffix], tmp_path / f"x{suffix}", f"x{suffix}"
-    whole = write(tmp_path / f"whole{suffix}", rows_with()).read_bytes()
-    for content in (b"", b"who,a\n1,2\n", whole[:-7], whole[: len(whole) // 2]):
+    values = np.random.default_rng(0).standard_normal(13)
+    whole = write(tmp_path / f"whole{suffix}", rows_with(a=values)).read_bytes()
+    damaged = [b"", b"who,a\n1,2\n", whole[:-7], whole[: len(whole) // 2]]
+    if suffix == ".parquet":  # with checksums one bit is enough
+        at = whole.index(values.tobytes())
+        damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for content in damaged:
         path.write_bytes(content)
         refused(path, named)
     refused(write(path, rows_with()[:0]), "no rows")
@@ -591,18 +596,6 @@ def test_broken_foreign_and_changed_files_are_named(suffix, tmp_path):
     write(path, rows_with(a=np.zeros(13)))
     with pytest.raises(FileFormatError, match=named):
         pa.Moments(2, 1).update(source)
-
-
-def test_one_bit_that_differs_in_a_file_with_checksums_is_seen(tmp_path):
-    path, values = tmp_path / "a.parquet", np.random.default_rng(0).standard_normal(13)
-    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
-    pq.write_table(rows_with(a=values), path, **plain)
-    fit_source(path)
-    whole = path.read_bytes()
-    at = whole.index(values.tobytes())
-    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    with pytest.raises(FileFormatError, match=r"a\.parquet"):
-        fit_source(path)
 
 
 WITHOUT = """

@@ -342,25 +342,18 @@ def test_a_part_that_kills_its_workers_is_given_up(client):
         pa.Moments(3, 2, "causal").update(source, client=client)
 
 
-def started(port, folder):
-    """A scheduler and two workers in processes of their own, that can be killed together."""
-    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", str(port)]
-    worker = ["worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny"]
-    worker += ["--local-directory", str(folder)]
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    running = []
-    for name, *options in (scheduler, worker, worker):
-        module = [sys.executable, "-m", f"distributed.cli.dask_{name}"]
-        running.append(subprocess.Popen(
-            [*module, *options, "--no-dashboard"], env=where, stderr=subprocess.DEVNULL
-        ))  # fmt: skip
-    return running
+SERVER = """
+import sys, time, test_workers as here
+with here.cluster(2, scheduler_port=int(sys.argv[1])):
+    time.sleep(600)
+"""
 
 
-def kill(processes):
-    for each in processes:
-        each.kill()
-        each.wait()
+def started(port):
+    """A scheduler and two workers in a group of processes, that can be killed together."""
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
+    command = [sys.executable, "-c", SERVER, str(port)]
+    return subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @pytest.mark.slow
@@ -369,14 +362,14 @@ def test_a_scheduler_that_is_restarted_changes_nothing(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running, parts = started(port, tmp_path), tmp_path / "parts"
+    running, parts = [started(port)], tmp_path / "parts"
     parts.mkdir()
 
     def restart():
         while not (parts / "30").exists():
             time.sleep(0.02)
-        kill(running)
-        running[:] = started(port, tmp_path)
+        os.killpg(running[0].pid, signal.SIGKILL)
+        running.append(started(port))
 
     restarting = threading.Thread(target=restart, daemon=True)
     try:
@@ -388,4 +381,7 @@ def test_a_scheduler_that_is_restarted_changes_nothing(tmp_path):
             restarting.join()
             assert many == pa.Moments(3, 2, "causal").update(delayed(140))
     finally:
-        kill(running)
+        for each in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
