@@ -149,9 +149,6 @@ def test_certified_data_leave_one_minimiser_and_few_data_two(name):
     assert oracle.witness_fails(witness, few, form, around) == []
 
 
-# Sums that rounding decides ----------------------------------------------------------------------
-
-
 def dyadic(rng, *shape):
     """Numbers of 48 bits: sums of two are exact, and products are rounded."""
     return rng.integers(-(2**48), 2**48, shape) * 2.0**-48

@@ -48,9 +48,6 @@ def judged(X, form, domain, everywhere, method):
     return found
 
 
-# Verdicts against exact ranks -------------------------------------------------------------------
-
-
 def small_integers(rng, sizes, n_dims):
     """Anything from zeros to generic integers."""
     X = [rng.integers(-3, 4, (n, n_dims)).astype(float) for n in sizes]

@@ -397,9 +397,6 @@ def test_a_ridge_that_leaves_coefficients_to_rounding_is_not_ok(kind):
         assert doubts[-1] == (kind != "plain") or not noise or solver != "iterative"
 
 
-# ------------------------------------------------------------------ kernels of rows, and sums
-
-
 @pytest.mark.parametrize("bits", [6, 10, 14])
 def test_a_kernel_is_refined_to_kappa_eps(bits):
     """Two sequences almost the same: the kernel alone would leave an error of kappa^2 eps."""
@@ -479,8 +476,6 @@ def test_kernels_of_few_rows_and_of_more_than_a_block(n_rows, n_dims, penalty):
         assert relative_error(found.predict(fresh), wanted) < 1e-7
         assert np.all(found.predict(X)[:3] == 0.0)
 
-
-# ------------------------------------------------------------------ integers beyond float64
 
 BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
 SMALL = np.ones((2, 2, 2))

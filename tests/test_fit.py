@@ -21,9 +21,6 @@ WAYS = ("auto", "primal", "dual", "direct", "iterative", "moments", "factor")
 SOLVERS = WAYS[1:5]
 
 
-# ------------------------------------------------------------------ problems and their judge
-
-
 @dataclass(frozen=True)
 class Problem:
     """Sequences, targets (rows, e), and all that ``fit`` is told of them."""
@@ -307,9 +304,6 @@ def test_the_seed_is_kept_and_gives_the_same_result_again():
     generator = np.random.default_rng(0)  # which advances
     seeds = {pa.fit(TOKENS, TARGETS, random_state=generator).random_state for _ in range(2)}
     assert len(seeds) == 2
-
-
-# ------------------------------------------------------------------ beside the mean
 
 
 X = read_only(RNG.standard_normal((120, 5, 3)))

@@ -118,9 +118,6 @@ def test_the_tolerance_is_what_may_be_lost(size, tolerance, n_heads):
     assert found.lost <= (tolerance or 1e-10)
 
 
-# ------------------------------------------------------------------ so many heads, and no more
-
-
 def gram_of(n_dims, n_rows):
     rows = normal(n_rows, n_dims * n_dims * (n_dims + 1) // 2, seed=n_rows)
     return rows.T @ rows
@@ -182,9 +179,6 @@ def test_where_nothing_folds_the_best_heads_are_those_of_the_singular_values():
     found = pa.fit(X, layer(X), form=form)
     assert found.layer.n_heads == 4
     assert claims_least(found.heads)
-
-
-# ------------------------------------------------------------------ fits: limits on their number
 
 
 def power(outputs):
