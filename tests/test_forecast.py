@@ -22,9 +22,7 @@ def small_layer(name):
     """A layer whose outputs are tokens of three coordinates, and are not larger than these."""
     layer = linear(FORMS[name], n_outputs=3)
     parts = {part: getattr(layer, part) for part in ("attn", "value", "skip", "intercept")}
-    return remade(
-        layer, **{part: each if each is None else 0.1 * each for part, each in parts.items()}
-    )
+    return remade(layer, **{part: 0.1 * each for part, each in parts.items() if each is not None})
 
 
 def some_sequences(seed=0):
@@ -249,8 +247,7 @@ def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
 
 def test_series_alone_are_fitted_and_continued():
     X = 5.0 + 3.0 * circle(120)
-    ahead = pa.forecast(X, 30)
-    np.testing.assert_allclose(ahead.values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
+    np.testing.assert_allclose(pa.forecast(X, 30).values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
     # Twelve tokens to a season, and a trend: farther back than products reach.
     t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
     seasons = (0.02 * t + season[t % 12])[:, None]

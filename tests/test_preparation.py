@@ -162,8 +162,7 @@ def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy):
     sequences = [part for part in (data[:cut], data[cut:]) if len(part)]
     training = [[[4.0] * data.shape[1], [NAN] * data.shape[1]], [[9.0] * data.shape[1]] * 2]
     imputer = IMPUTER(strategy, add_indicator=True).fit([np.array(each) for each in training])
-    default = np.full(data.shape[1], 22.0 / 3)
-    close(imputer.statistics_, default)
+    close(imputer.statistics_, np.full(data.shape[1], 22.0 / 3))
     together = imputer.transform(sequences)
     assert isinstance(together, list)
     for found, sequence in zip(together, sequences, strict=True):

@@ -256,8 +256,7 @@ def table(n=40, t=5):
 
 
 def taken(names=NAMES):
-    places = {"sequence": "run", "order": "time", "tokens": list(names)}
-    return pa.from_long(table(), **places, targets="value")
+    return pa.from_long(table(), sequence="run", order="time", tokens=list(names), targets="value")
 
 
 def applied(model, X):

@@ -212,8 +212,7 @@ def test_targets_are_of_tokens_or_of_sequences():
 
 def test_targets_that_are_not_used_may_be_missing(tmp_path):
     frame = SMALL.sort_values("who", kind="stable").assign(y=[0.2, None, 0.3, None, np.nan])
-    data = pa.from_long(frame, **PLACES, targets="y", target_per="last")
-    assert data.Y.tolist() == [0.2, 0.3]
+    assert pa.from_long(frame, **PLACES, targets="y", target_per="last").Y.tolist() == [0.2, 0.3]
     source = pa.scan(write(tmp_path / "t.parquet", frame), **PLACES, targets="y")
     assert pa.Moments(2, 1).update(source).target_gram == pytest.approx(0.13)
     assert len(LAYER(source)) == 2

@@ -25,18 +25,18 @@ from polyattn.errors import ClusterFailed, FileFormatError, InvalidInput, Invali
 
 pytestmark = pytest.mark.xdist_group("cluster")
 KINDS = (pa.Moments, pa.TriangularFactor)
+WHERE = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
 NAMES = {"sequence": "who", "tokens": list("abc"), "targets": ["y", "z"]}
 
 
 @contextlib.contextmanager
 def cluster(n_workers, **options):
     """A client of so many processes of one thread each."""
-    # A worker that was killed is not called for half a minute, as Dask would by default.
-    impatient = {"distributed.comm.timeouts.connect": "5s"}
     for name in ("distributed.scheduler", "distributed.nanny", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with (
-        dask.config.set(impatient),
+        # A worker that was killed is not called for half a minute, as Dask would by default.
+        dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
         distributed.LocalCluster(
             n_workers=n_workers, dashboard_address=":0", silence_logs=logging.CRITICAL,
             **{"threads_per_worker": 1, "memory_limit": "1GiB"} | options,
@@ -220,9 +220,8 @@ def test_a_checkpoint_goes_on_behind_an_error_with_workers_or_without(
 ):
     path, parts = tmp_path / "sums.safetensors", tmp_path / "parts"
     parts.mkdir()
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     command = [sys.executable, "-c", CHILD, str(path), client.scheduler.address if first else ""]
-    done = subprocess.run(command, env=where, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=WHERE, capture_output=True, text=True, check=False)
     assert "part 90 is gone" in done.stderr
     assert_nothing_left(client)
     found = pa.Moments(3, 2, "causal").update(
@@ -351,9 +350,8 @@ with here.cluster(2, scheduler_port=int(sys.argv[1])):
 
 def started(port):
     """A scheduler and two workers in a group of processes, that can be killed together."""
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     command = [sys.executable, "-c", SERVER, str(port)]
-    return subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(command, env=WHERE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @pytest.mark.slow
