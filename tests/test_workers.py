@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -248,20 +249,15 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
 
 
 def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client):
-    known, done = [], threading.Event()
-
-    def watch():
-        while not done.wait(0.05):
+    known, sums = [], pa.Moments(3, 2, "causal")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(sums.update, delayed(200, spoil), client=client)
+        while not running.done():
             known.append(n_tasks(client))
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        with pytest.raises(RuntimeError, match="part 90"):
-            pa.Moments(3, 2, "causal").update(delayed(200, spoil), client=client)
-    finally:
-        done.set()
-        watching.join()
+            time.sleep(0.05)
+    with pytest.raises(RuntimeError, match="part 90"):
+        running.result()
+    del running  # whose error holds what it was about
     assert 1 <= max(known) < 100
     assert_nothing_left(client)
 
