@@ -140,13 +140,12 @@ def filled(sequence, strategy, default):
     """One number after the other."""
     found = sequence.copy()
     for t, j in np.argwhere(np.isnan(sequence)):
-        column, seen = sequence[:, j], np.flatnonzero(~np.isnan(sequence[:, j]))
-        before, after = seen[seen < t], seen[seen > t]
+        seen = np.flatnonzero(~np.isnan(sequence[:, j]))
+        before = seen[seen < t]
         if strategy == "linear" and len(seen):
-            a, b = (before[-1] if len(before) else seen[0]), (after[0] if len(after) else seen[-1])
-            found[t, j] = column[a] + (column[b] - column[a]) * ((t - a) / (b - a) if a < b else 0)
+            found[t, j] = np.interp(t, seen, sequence[seen, j])
         else:
-            found[t, j] = column[before[-1]] if len(before) else default[j]
+            found[t, j] = sequence[before[-1], j] if len(before) else default[j]
     return found
 
 

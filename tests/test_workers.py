@@ -356,24 +356,18 @@ def test_a_scheduler_that_is_restarted_changes_nothing(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running, parts = [started(port)], tmp_path / "parts"
-    parts.mkdir()
-
-    def restart():
-        while not (parts / "30").exists():
-            time.sleep(0.02)
-        os.killpg(running[0].pid, signal.SIGKILL)
-        running.append(started(port))
-
-    restarting = threading.Thread(target=restart, daemon=True)
+    running, one = [started(port)], pa.Moments(3, 2, "causal")
+    address, source = f"tcp://127.0.0.1:{port}", delayed(140, partial(seen, str(tmp_path)))
     try:
-        with distributed.Client(f"tcp://127.0.0.1:{port}", timeout="60s") as client:
+        with distributed.Client(address, timeout="60s") as client, ThreadPoolExecutor(1) as pool:
             client.wait_for_workers(2)
-            restarting.start()
-            source = delayed(140, partial(seen, str(parts)))
-            many = pa.Moments(3, 2, "causal").update(source, client=client)
-            restarting.join()
-            assert many == pa.Moments(3, 2, "causal").update(delayed(140))
+            many = pool.submit(one.copy().update, source, client=client)
+            while not (tmp_path / "30").exists() and not many.done():
+                time.sleep(0.02)
+            assert not many.done()
+            os.killpg(running[0].pid, signal.SIGKILL)
+            running.append(started(port))
+            assert many.result() == one.update(delayed(140))
     finally:
         for each in running:
             with contextlib.suppress(ProcessLookupError):
