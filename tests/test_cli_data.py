@@ -70,10 +70,6 @@ def of_rows(found):
     return np.concatenate(found) if isinstance(found, list) else found
 
 
-def read_table(path):
-    return pd.read_csv(path) if path.endswith(".csv") else pd.read_parquet(path)
-
-
 @pytest.mark.parametrize("mode", ["last", "causal"])
 @pytest.mark.parametrize("stored", STORED)
 def test_stored_in_any_way_data_are_the_same(stored, mode, run):
@@ -115,9 +111,9 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
     assert found["majority_share"] == pytest.approx(expected.majority_share_)
     assert np.allclose(pa.load("m.safetensors").coef_, expected.coef_, rtol=1e-5, atol=1e-8)
     more = ("--probabilities",) if mode == "last" else ()
-    out = "p.parquet" if "parquet" in stored else "p.csv"
+    out, read = ("p.parquet", pd.read_parquet) if "parquet" in stored else ("p.csv", pd.read_csv)
     printed(run("predict", "m.safetensors", *names, *columns, *more, "-o", out), 30, out)
-    table, labels = read_table(out), of_rows(expected.predict(X))
+    table, labels = read(out), of_rows(expected.predict(X))
     assert table["label"].tolist() == labels.tolist()
     if mode == "last":
         chances = table[[f"probability_of_{each}" for each in found["classes"]]]
@@ -185,7 +181,7 @@ def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
     np.testing.assert_allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
     assert found["accuracy"] == pytest.approx(expected.score(scaled, **beside))
     assert run("predict", "m.safetensors", "gaps.csv", *COLUMNS, "-o", "p.csv").exit_code == 0
-    assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
+    assert pd.read_csv("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
 
 def test_sums_that_were_saved_apart_are_those_of_all_data(run):

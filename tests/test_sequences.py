@@ -30,9 +30,7 @@ def same(batch, sequences):
 
 
 def in_objects(sequences):
-    made = np.empty(len(sequences), dtype=object)
-    made[:] = sequences
-    return made
+    return pd.Series(sequences).to_numpy()
 
 
 @given(
@@ -245,14 +243,13 @@ NAMES, TURNED = ("pressure", "flow", "speed"), ("flow", "pressure", "speed")
 OTHER_ORDER = "'flow', 'pressure', 'speed'.*'pressure', 'flow', 'speed'.*order"
 
 
-def table(n=40, t=5):
+def table():
     """Sequences of three coordinates in very different units, with a number."""
     rng = np.random.default_rng(0)
-    tokens = rng.standard_normal((n, t, 3)) * [1.0, 20.0, 0.1] + [5.0, -3.0, 0.0]
-    value = tokens[:, -1, 0] + tokens[:, :, 1].mean(axis=1)
+    tokens = rng.standard_normal((40, 5, 3)) * [1.0, 20.0, 0.1] + [5.0, -3.0, 0.0]
     frame = pd.DataFrame(tokens.reshape(-1, 3), columns=list(NAMES))
-    frame["run"], frame["time"] = np.repeat(np.arange(n), t), np.tile(np.arange(t), n)
-    return frame.assign(value=np.repeat(value, t))
+    frame["run"], frame["time"] = np.divmod(np.arange(200), 5)
+    return frame.assign(value=np.repeat(tokens[:, -1, 0] + tokens[:, :, 1].mean(axis=1), 5))
 
 
 def taken(names=NAMES):
