@@ -133,7 +133,6 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
 
 
 def test_numbers_of_other_kinds_and_several_labels_at_once(run):
-    """Labels may be numbers, truth values, and several at once, which are columns."""
     X = np.random.default_rng(1).standard_normal((30, 2, 2)).astype(np.float32)
     np.save("X.npy", X)
     given = ("fit", "X.npy", "--targets", "y.npy", "-o", "m.safetensors", "--json", "--classify")
@@ -200,7 +199,6 @@ def test_sums_that_were_saved_apart_are_those_of_all_data(run):
     printed(run("merge", "m-*.safetensors", "-o", "m.safetensors"), 30, "part 0", "part 1")
 
 
-#: Nothing counts twice, and only what belongs together is added.
 APART = (
     "m.safetensors m-0.safetensors - part 0; m-0.safetensors ./m-0.safetensors - twice; "
     "unnamed.safetensors copy.safetensors - copy.safetensors; m.safetensors d.npz - d.npz; "

@@ -440,7 +440,6 @@ def test_misuse_is_named(call, word):
         call()
 
 
-#: Words of other libraries, and what to write in their place.
 ELSEWHERE = {
     "mask": "window", "gate": "decay", "n_layers": "convex", "softmax": "learn_softmax",
     "is_causal": "mode='causal'", "xyzzy": "'xyzzy'", "heads": "n_heads", "ridgee": "ridge",

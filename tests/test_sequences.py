@@ -23,7 +23,6 @@ Y, Y_TOKENS = RNG.standard_normal(24), RNG.standard_normal((24, 6, 2))
 
 
 def same(batch, sequences):
-    """The same numbers in the same sequences."""
     assert batch.lengths.tolist() == [len(x) for x in sequences]
     for one, other in zip(batch, sequences, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -41,7 +40,6 @@ def in_objects(sequences):
     more=st.integers(0, 2),
 )
 def test_all_ways_to_give_sequences_are_the_same(array, cuts, more):
-    """Of one length or ragged, tokens or channels first, padded by NaN or with lengths."""
     same(Batch.from_array(array), array)
     ragged = [x[: min(n, len(x))] for x, n in zip(array, [*cuts, 1, 1, 1, 1, 1], strict=False)]
     lengths = np.array([len(x) for x in ragged])

@@ -92,7 +92,6 @@ def all_items(count):
 
 
 def n_tasks(client):
-    """How many tasks the scheduler knows."""
     return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
