@@ -458,7 +458,7 @@ REFUSED_FRAMES = (
     (long(tokens=["a", "a"]), "'a' twice"),
     (long(SMALL.rename(columns={"y": "a"})), "'a'"),
     (long(targets=["y", "label"]), "targets"),
-    (long(SMALL.assign(label=None), targets="label", missing="keep"), "'label'"),
+    (long(SMALL.assign(label=[*"a", None, *"bab"]), targets="label", missing="keep"), "'label'"),
     (long(SMALL.assign(w=[1, 2, None, 2, 1]), weight="w", missing="keep"), "'w'"),
     (long(SMALL[:0]), "no rows"),
     (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
