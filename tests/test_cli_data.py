@@ -70,10 +70,6 @@ def of_rows(found):
     return np.concatenate(found) if isinstance(found, list) else found
 
 
-def read_table(path):
-    return pd.read_csv(path) if path.endswith(".csv") else pd.read_parquet(path)
-
-
 @pytest.mark.parametrize("mode", ["last", "causal"])
 @pytest.mark.parametrize("stored", STORED)
 def test_stored_in_any_way_data_are_the_same(stored, mode, run):
@@ -115,9 +111,9 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
     assert found["majority_share"] == pytest.approx(expected.majority_share_)
     assert np.allclose(pa.load("m.safetensors").coef_, expected.coef_, rtol=1e-5, atol=1e-8)
     more = ("--probabilities",) if mode == "last" else ()
-    out = "p.parquet" if "parquet" in stored else "p.csv"
+    out, read = ("p.parquet", pd.read_parquet) if "parquet" in stored else ("p.csv", pd.read_csv)
     printed(run("predict", "m.safetensors", *names, *columns, *more, "-o", out), 30, out)
-    table, labels = read_table(out), of_rows(expected.predict(X))
+    table, labels = read(out), of_rows(expected.predict(X))
     assert table["label"].tolist() == labels.tolist()
     if mode == "last":
         chances = table[[f"probability_of_{each}" for each in found["classes"]]]
@@ -137,7 +133,6 @@ def test_labels_stored_in_any_way_give_the_same_classifier(stored, mode, run):
 
 
 def test_numbers_of_other_kinds_and_several_labels_at_once(run):
-    """Labels may be numbers, truth values, and several at once, which are columns."""
     X = np.random.default_rng(1).standard_normal((30, 2, 2)).astype(np.float32)
     np.save("X.npy", X)
     given = ("fit", "X.npy", "--targets", "y.npy", "-o", "m.safetensors", "--json", "--classify")
@@ -185,12 +180,11 @@ def test_gaps_are_filled_and_tokens_scaled_by_steps_that_are_saved(run):
     np.testing.assert_allclose(model[-1].coef_, expected.coef_, rtol=1e-6, atol=1e-9)
     assert found["accuracy"] == pytest.approx(expected.score(scaled, **beside))
     assert run("predict", "m.safetensors", "gaps.csv", *COLUMNS, "-o", "p.csv").exit_code == 0
-    assert read_table("p.csv")["label"].tolist() == model.predict(gaps).tolist()
+    assert pd.read_csv("p.csv")["label"].tolist() == model.predict(gaps).tolist()
 
 
 def test_sums_that_were_saved_apart_are_those_of_all_data(run):
     Y = NUMBERS["last"]
-    whole = pa.fit(X, Y)
     for name, kind in (("m", pa.Moments), ("t", pa.TriangularFactor)):
         for i, part in enumerate((slice(0, 11), slice(11, 30))):
             kind(2, 1).update(X[part], Y[part], chunk=f"part {i}").save(f"{name}-{i}.safetensors")
@@ -200,12 +194,11 @@ def test_sums_that_were_saved_apart_are_those_of_all_data(run):
         for given in ([f"{name}.safetensors"], [f"{name}-1.safetensors", f"{name}-0.safetensors"]):
             parsed(run("fit", *given, "-o", "fit.safetensors", "--json"))
             coef = pa.load("fit.safetensors").coef
-            np.testing.assert_allclose(coef, whole.coef, rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(coef, pa.fit(X, Y).coef, rtol=1e-6, atol=1e-9)
             assert parsed(run("certify", *given, "--json"))["n_rows"] == 30
     printed(run("merge", "m-*.safetensors", "-o", "m.safetensors"), 30, "part 0", "part 1")
 
 
-#: Nothing counts twice, and only what belongs together is added.
 APART = (
     "m.safetensors m-0.safetensors - part 0; m-0.safetensors ./m-0.safetensors - twice; "
     "unnamed.safetensors copy.safetensors - copy.safetensors; m.safetensors d.npz - d.npz; "

@@ -174,7 +174,6 @@ def test_the_known_optimum_and_other_steps_have_the_risks_that_are_said(tasks, s
     residuals = task.Y[:, 0] - features @ best.ravel()
     assert_mean(features * residuals[:, None], 0.0)
     assert_mean(residuals**2, optimum.risk)
-    # The risk of any other step on these prompts, and of the plain one.
     for step in (np.arange(9.0).reshape(3, 3) / 10, optimum.plain_rate * 6 * np.eye(3)):
         predicted = np.einsum("nl,lj,nj->n", questions, step, sums[:, :3])
         assert_mean((predicted - task.Y[:, 0]) ** 2, optimum.risk_of(step))

@@ -1,6 +1,7 @@
 """Forecasts: a layer on its own predictions, how errors grow, and when to stop."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import oracle
@@ -22,9 +23,7 @@ def small_layer(name):
     """A layer whose outputs are tokens of three coordinates, and are not larger than these."""
     layer = linear(FORMS[name], n_outputs=3)
     parts = {part: getattr(layer, part) for part in ("attn", "value", "skip", "intercept")}
-    return remade(
-        layer, **{part: each if each is None else 0.1 * each for part, each in parts.items()}
-    )
+    return remade(layer, **{part: 0.1 * each for part, each in parts.items() if each is not None})
 
 
 def some_sequences(seed=0):
@@ -249,8 +248,7 @@ def test_a_fit_in_doubt_or_learned_by_heart_makes_the_forecast_doubtful():
 
 def test_series_alone_are_fitted_and_continued():
     X = 5.0 + 3.0 * circle(120)
-    ahead = pa.forecast(X, 30)
-    np.testing.assert_allclose(ahead.values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
+    np.testing.assert_allclose(pa.forecast(X, 30).values, 5.0 + 3.0 * circle(150)[120:], atol=1e-3)
     # Twelve tokens to a season, and a trend: farther back than products reach.
     t, season = np.arange(132), np.random.default_rng(0).standard_normal(12)
     seasons = (0.02 * t + season[t % 12])[:, None]
@@ -261,7 +259,6 @@ def test_series_alone_are_fitted_and_continued():
     many = pa.forecast([circle(n, first=n) for n in range(30, 36)], 10)
     for n, values in zip(range(30, 36), many.values, strict=True):
         np.testing.assert_allclose(values, circle(n + 10, first=n)[n:], atol=1e-3)
-    # Units and offsets do not matter.
     noisy = circle(80) + 0.01 * np.random.default_rng(1).standard_normal((80, 2))
     one, other = pa.forecast(noisy, 10), pa.forecast(noisy * [1e6, 1e-6] + [4e6, 0.0], 10)
     np.testing.assert_allclose((other.values - [4e6, 0]) / [1e6, 1e-6], one.values, atol=1e-5)
@@ -281,14 +278,13 @@ def test_forms_are_chosen_by_forecasts_and_not_by_one_step():
 
 
 def test_a_column_of_numbers_is_a_series_of_one_coordinate():
-    pandas = pytest.importorskip("pandas")
     x, form = np.sin(np.arange(60) / 5), pa.Form(mode="causal", window=1, skip=True)
     wanted = pa.forecast(x[:, None], 5, form=form)
-    column = pandas.Series(x, index=pandas.date_range("2024-01-01", periods=60), name="wave")
+    column = pd.Series(x, index=pd.date_range("2024-01-01", periods=60), name="wave")
     for given in (x, column, column.to_frame(), x.tolist()):
         np.testing.assert_array_equal(pa.forecast(given, 5, form=form).values, wanted.values)
     with pytest.raises(InvalidInput, match="token 1"):
-        pa.forecast(pandas.Series([1.0, np.nan, 2.0, 3.0]), 2)
+        pa.forecast(pd.Series([1.0, np.nan, 2.0, 3.0]), 2)
 
 
 def test_misuse_is_named(turning):

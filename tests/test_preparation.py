@@ -113,9 +113,7 @@ def test_kinds_of_numbers_and_axes_do_not_matter(make):
 
 def test_a_source_is_scaled_chunk_by_chunk(tmp_path):
     weights = RNG.random(20)
-    for name, some in (("a", slice(0, 9)), ("b", slice(9, 20))):
-        np.savez(tmp_path / f"{name}.npz", X=X[some], Y=Y[some], weights=weights[some])
-    source = pa.scan([tmp_path / "a.npz", tmp_path / "b.npz"])
+    source = pa.scan(X, Y, weights, chunk_bytes=1000)
     scaler, expected = SCALER().fit(source), SCALER().fit(X, sample_weight=weights)
     assert scaler.n_sequences_seen_ == 20
     for fitted in (scaler, SCALER().partial_fit(source)):
@@ -140,13 +138,12 @@ def filled(sequence, strategy, default):
     """One number after the other."""
     found = sequence.copy()
     for t, j in np.argwhere(np.isnan(sequence)):
-        column, seen = sequence[:, j], np.flatnonzero(~np.isnan(sequence[:, j]))
-        before, after = seen[seen < t], seen[seen > t]
+        seen = np.flatnonzero(~np.isnan(sequence[:, j]))
+        before = seen[seen < t]
         if strategy == "linear" and len(seen):
-            a, b = (before[-1] if len(before) else seen[0]), (after[0] if len(after) else seen[-1])
-            found[t, j] = column[a] + (column[b] - column[a]) * ((t - a) / (b - a) if a < b else 0)
+            found[t, j] = np.interp(t, seen, sequence[seen, j])
         else:
-            found[t, j] = column[before[-1]] if len(before) else default[j]
+            found[t, j] = sequence[before[-1], j] if len(before) else default[j]
     return found
 
 
@@ -162,8 +159,7 @@ def test_gaps_are_filled_from_their_own_sequence(data, cut, strategy):
     sequences = [part for part in (data[:cut], data[cut:]) if len(part)]
     training = [[[4.0] * data.shape[1], [NAN] * data.shape[1]], [[9.0] * data.shape[1]] * 2]
     imputer = IMPUTER(strategy, add_indicator=True).fit([np.array(each) for each in training])
-    default = np.full(data.shape[1], 22.0 / 3)
-    close(imputer.statistics_, default)
+    close(imputer.statistics_, np.full(data.shape[1], 22.0 / 3))
     together = imputer.transform(sequences)
     assert isinstance(together, list)
     for found, sequence in zip(together, sequences, strict=True):

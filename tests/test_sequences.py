@@ -23,16 +23,13 @@ Y, Y_TOKENS = RNG.standard_normal(24), RNG.standard_normal((24, 6, 2))
 
 
 def same(batch, sequences):
-    """The same numbers in the same sequences."""
     assert batch.lengths.tolist() == [len(x) for x in sequences]
     for one, other in zip(batch, sequences, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def in_objects(sequences):
-    made = np.empty(len(sequences), dtype=object)
-    made[:] = sequences
-    return made
+    return pd.Series(sequences).to_numpy()
 
 
 @given(
@@ -43,7 +40,6 @@ def in_objects(sequences):
     more=st.integers(0, 2),
 )
 def test_all_ways_to_give_sequences_are_the_same(array, cuts, more):
-    """Of one length or ragged, tokens or channels first, padded by NaN or with lengths."""
     same(Batch.from_array(array), array)
     ragged = [x[: min(n, len(x))] for x, n in zip(array, [*cuts, 1, 1, 1, 1, 1], strict=False)]
     lengths = np.array([len(x) for x in ragged])
@@ -245,19 +241,17 @@ NAMES, TURNED = ("pressure", "flow", "speed"), ("flow", "pressure", "speed")
 OTHER_ORDER = "'flow', 'pressure', 'speed'.*'pressure', 'flow', 'speed'.*order"
 
 
-def table(n=40, t=5):
+def table():
     """Sequences of three coordinates in very different units, with a number."""
     rng = np.random.default_rng(0)
-    tokens = rng.standard_normal((n, t, 3)) * [1.0, 20.0, 0.1] + [5.0, -3.0, 0.0]
-    value = tokens[:, -1, 0] + tokens[:, :, 1].mean(axis=1)
+    tokens = rng.standard_normal((40, 5, 3)) * [1.0, 20.0, 0.1] + [5.0, -3.0, 0.0]
     frame = pd.DataFrame(tokens.reshape(-1, 3), columns=list(NAMES))
-    frame["run"], frame["time"] = np.repeat(np.arange(n), t), np.tile(np.arange(t), n)
-    return frame.assign(value=np.repeat(value, t))
+    frame["run"], frame["time"] = np.divmod(np.arange(200), 5)
+    return frame.assign(value=np.repeat(tokens[:, -1, 0] + tokens[:, :, 1].mean(axis=1), 5))
 
 
 def taken(names=NAMES):
-    places = {"sequence": "run", "order": "time", "tokens": list(names)}
-    return pa.from_long(table(), **places, targets="value")
+    return pa.from_long(table(), sequence="run", order="time", tokens=list(names), targets="value")
 
 
 def applied(model, X):

@@ -130,8 +130,7 @@ def test_chunks_lose_no_digits_where_features_nearly_depend():
         wanted, found = pa.fit(X, Y), pa.fit(pa.scan(X, Y, chunk_bytes=5000))
         atol = 1e-10 * np.abs(wanted.coef).max()
         np.testing.assert_allclose(found.coef, wanted.coef, rtol=0, atol=atol)
-        least = 1e-25 * float(np.mean(Y**2))
-        assert found.risk == pytest.approx(wanted.risk, rel=1e-9, abs=least)
+        assert found.risk == pytest.approx(wanted.risk, rel=1e-9, abs=1e-25 * np.mean(Y**2))
         assert found.outcome.name == wanted.outcome.name
 
 

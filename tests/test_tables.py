@@ -212,8 +212,7 @@ def test_targets_are_of_tokens_or_of_sequences():
 
 def test_targets_that_are_not_used_may_be_missing(tmp_path):
     frame = SMALL.sort_values("who", kind="stable").assign(y=[0.2, None, 0.3, None, np.nan])
-    data = pa.from_long(frame, **PLACES, targets="y", target_per="last")
-    assert data.Y.tolist() == [0.2, 0.3]
+    assert pa.from_long(frame, **PLACES, targets="y", target_per="last").Y.tolist() == [0.2, 0.3]
     source = pa.scan(write(tmp_path / "t.parquet", frame), **PLACES, targets="y")
     assert pa.Moments(2, 1).update(source).target_gram == pytest.approx(0.13)
     assert len(LAYER(source)) == 2
@@ -344,11 +343,9 @@ def test_objects_periods_and_categories_of_pandas_are_what_they_stand_for():
     objects = SMALL.assign(
         a=SMALL["a"].astype(object),
         b=pd.Series([True, False, None, True, True], dtype=object),
-        who=pd.Series([2**70, 5, 2**70, 5, 2**70], dtype=object),
         when=pd.Categorical(SMALL["when"]),
     )
     data = pa.from_long(objects, **PLACES, missing="keep")
-    assert data.ids.tolist() == [5, 2**70]
     np.testing.assert_array_equal(data.X[1], [[10, np.nan], [20, 1], [30, 1]])
     when = pd.period_range("2024-01", periods=5, freq="M")[SMALL["when"].to_numpy() - 1]
     assert pa.from_long(SMALL.assign(when=when), **PLACES).X[1].tolist() == V
@@ -461,7 +458,7 @@ REFUSED_FRAMES = (
     (long(tokens=["a", "a"]), "'a' twice"),
     (long(SMALL.rename(columns={"y": "a"})), "'a'"),
     (long(targets=["y", "label"]), "targets"),
-    (long(SMALL.assign(label=None), targets="label", missing="keep"), "'label'"),
+    (long(SMALL.assign(label=[*"a", None, *"bab"]), targets="label", missing="keep"), "'label'"),
     (long(SMALL.assign(w=[1, 2, None, 2, 1]), weight="w", missing="keep"), "'w'"),
     (long(SMALL[:0]), "no rows"),
     (lambda: pa.from_long(pd.concat({"top": INDEXED})), "tokens"),
@@ -527,7 +524,6 @@ def test_columns_that_cannot_be_used_are_refused_whatever_holds_them(way, tmp_pa
 
 
 def refused(paths, word):
-    """Refused when it is opened, or when it is read."""
     with pytest.raises(PolyattnError, match=word):
         fit_source(paths)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -25,18 +26,18 @@ from polyattn.errors import ClusterFailed, FileFormatError, InvalidInput, Invali
 
 pytestmark = pytest.mark.xdist_group("cluster")
 KINDS = (pa.Moments, pa.TriangularFactor)
+WHERE = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
 NAMES = {"sequence": "who", "tokens": list("abc"), "targets": ["y", "z"]}
 
 
 @contextlib.contextmanager
 def cluster(n_workers, **options):
     """A client of so many processes of one thread each."""
-    # A worker that was killed is not called for half a minute, as Dask would by default.
-    impatient = {"distributed.comm.timeouts.connect": "5s"}
     for name in ("distributed.scheduler", "distributed.nanny", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with (
-        dask.config.set(impatient),
+        # A worker that was killed is not called for half a minute, as Dask would by default.
+        dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
         distributed.LocalCluster(
             n_workers=n_workers, dashboard_address=":0", silence_logs=logging.CRITICAL,
             **{"threads_per_worker": 1, "memory_limit": "1GiB"} | options,
@@ -91,7 +92,6 @@ def all_items(count):
 
 
 def n_tasks(client):
-    """How many tasks the scheduler knows."""
     return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
@@ -220,9 +220,8 @@ def test_a_checkpoint_goes_on_behind_an_error_with_workers_or_without(
 ):
     path, parts = tmp_path / "sums.safetensors", tmp_path / "parts"
     parts.mkdir()
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     command = [sys.executable, "-c", CHILD, str(path), client.scheduler.address if first else ""]
-    done = subprocess.run(command, env=where, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=WHERE, capture_output=True, text=True, check=False)
     assert "part 90 is gone" in done.stderr
     assert_nothing_left(client)
     found = pa.Moments(3, 2, "causal").update(
@@ -249,20 +248,15 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
 
 
 def test_errors_arrive_and_little_is_in_flight_and_all_is_cancelled(client):
-    known, done = [], threading.Event()
-
-    def watch():
-        while not done.wait(0.05):
+    known, sums = [], pa.Moments(3, 2, "causal")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(sums.update, delayed(200, spoil), client=client)
+        while not running.done():
             known.append(n_tasks(client))
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        with pytest.raises(RuntimeError, match="part 90"):
-            pa.Moments(3, 2, "causal").update(delayed(200, spoil), client=client)
-    finally:
-        done.set()
-        watching.join()
+            time.sleep(0.05)
+    with pytest.raises(RuntimeError, match="part 90"):
+        running.result()
+    del running  # whose error holds what it was about
     assert 1 <= max(known) < 100
     assert_nothing_left(client)
 
@@ -351,9 +345,8 @@ with here.cluster(2, scheduler_port=int(sys.argv[1])):
 
 def started(port):
     """A scheduler and two workers in a group of processes, that can be killed together."""
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     command = [sys.executable, "-c", SERVER, str(port)]
-    return subprocess.Popen(command, env=where, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(command, env=WHERE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @pytest.mark.slow
@@ -362,24 +355,18 @@ def test_a_scheduler_that_is_restarted_changes_nothing(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running, parts = [started(port)], tmp_path / "parts"
-    parts.mkdir()
-
-    def restart():
-        while not (parts / "30").exists():
-            time.sleep(0.02)
-        os.killpg(running[0].pid, signal.SIGKILL)
-        running.append(started(port))
-
-    restarting = threading.Thread(target=restart, daemon=True)
+    running, one = [started(port)], pa.Moments(3, 2, "causal")
+    address, source = f"tcp://127.0.0.1:{port}", delayed(140, partial(seen, str(tmp_path)))
     try:
-        with distributed.Client(f"tcp://127.0.0.1:{port}", timeout="60s") as client:
+        with distributed.Client(address, timeout="60s") as client, ThreadPoolExecutor(1) as pool:
             client.wait_for_workers(2)
-            restarting.start()
-            source = delayed(140, partial(seen, str(parts)))
-            many = pa.Moments(3, 2, "causal").update(source, client=client)
-            restarting.join()
-            assert many == pa.Moments(3, 2, "causal").update(delayed(140))
+            many = pool.submit(one.copy().update, source, client=client)
+            while not (tmp_path / "30").exists() and not many.done():
+                time.sleep(0.02)
+            assert not many.done()
+            os.killpg(running[0].pid, signal.SIGKILL)
+            running.append(started(port))
+            assert many.result() == one.update(delayed(140))
     finally:
         for each in running:
             with contextlib.suppress(ProcessLookupError):
