@@ -46,9 +46,6 @@ def load(content, path):
     return pa.load(path)
 
 
-# ------------------------------------------------------------------ round trips
-
-
 @pytest.mark.parametrize("name", forged.THINGS)
 def test_what_is_loaded_holds_and_does_the_same(name, things, good, tmp_path):
     thing, loaded = things[name], load(good[name], tmp_path / "file")
@@ -147,9 +144,6 @@ def test_what_no_file_keeps_is_named_and_leaves_no_file(make, word, tmp_path, mo
     assert not (tmp_path / "refused").exists()
 
 
-# ------------------------------------------------------------------ damage
-
-
 def test_every_changed_byte_and_every_cut_of_a_file_is_noticed(tmp_path):
     path, content = tmp_path / "layer", forged.good_file(ONE, tmp_path)
     damaged = [content[:length] for length in range(len(content))]
@@ -196,8 +190,6 @@ def test_files_of_others_and_of_other_versions_are_refused(name, tmp_path):
         load(FOREIGN[name], tmp_path / "foreign")
     assert len(str(refusal.value)) < 600
 
-
-# ------------------------------------------------------------------ forgery
 
 RECORDS = [name for name in forged.THINGS if not name.startswith("certificate")]
 # What a file may lack: sums that files of before have not, and what a form need not have.
@@ -360,9 +352,6 @@ def test_programs_too_large_to_run_are_neither_loaded_nor_saved(tmp_path):
         pa.save(P.compile(P.universal_dfa(30, 30, 20_000, style="one_hot")), tmp_path / "large")
 
 
-# ------------------------------------------------------------------ arrays, machines, the screen
-
-
 PLAIN = "{'descr': '<f8', 'fortran_order': False, 'shape': %s, }"
 LIES = [forged.with_header(text, bytes(16)) for text in forged.HEADERS]
 LIES += [
@@ -449,8 +438,6 @@ def test_what_a_terminal_would_obey_is_shown_escaped(run, good, tmp_path):
         assert "\\x1b" in done.output
         assert not {"\x1b", "\x07"} & set(done.output), arguments
 
-
-# ------------------------------------------------------------------ places
 
 HEADS = [pa.LinearAttention(np.ones((n, 2, 2)), np.ones((n, 2, 1))) for n in (1, 2, 3)]
 

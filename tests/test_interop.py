@@ -266,9 +266,6 @@ def test_models_have_standard_operators_and_are_written_whole(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
 
 
-# ------------------------------------------------------------------ nn.MultiheadAttention
-
-
 def multihead(n_dims, n_heads, **options):
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(n_dims, n_heads, dtype=torch.float64, **options)
@@ -323,8 +320,6 @@ def fitted(function, layer, *sizes):
     named = float(str(caught.value).split("tolerance=")[1].split(",")[0])
     return function(layer, *sizes, tolerance=named), named
 
-
-# ------------------------------------------------------------------ projections
 
 NAMES = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_skip", "head_scales")
 BIASES = NAMES[4:8]

@@ -96,8 +96,6 @@ def test_rounding_is_that_of_the_paper_where_a_symbol_is_held(size):
         np.testing.assert_array_equal(letters.round(vector), expected)
 
 
-# ---------------------------------------------------------------- deciding [yau2024: C.3, C.4]
-
 DEPTHS = {1: 1, 2: -1}
 LANGUAGES = {
     "palindrome": (M.palindrome(), lambda w: w == w[::-1]),
@@ -203,9 +201,6 @@ def test_the_table_of_the_derivations_has_the_counts_of_the_compiled_programs():
     row = compared(2, 2, 4, 3)
     assert (row["rewrites: tokens"], row["changes: tokens"]) == (4 * 4 * 3, 1 + 2 * 3)
     assert (row["rewrites: prompt"], row["changes: prompt"]) == (2 + 4, 2 * 2 + 4 + 2)
-
-
-# ---------------------------------------------------------------- few bits [yau2024: Lemma B.1]
 
 
 def share_right(compiled, sizes, bits, n_machines=8):

@@ -283,9 +283,6 @@ def test_misuse_of_generalisation_is_named():
             result.generalisation()
 
 
-# ------------------------------------------------------------------ learning curves
-
-
 @cache
 def curve_task():
     rng = np.random.default_rng(1)
@@ -419,9 +416,6 @@ def test_misuse_of_learning_curves_is_named():
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=words):
             pa.learning_curve(**({"X": X, "Y": Y} | change))
-
-
-# ------------------------------------------------------------------ sample sizes
 
 
 def test_sample_sizes_are_their_formulas():

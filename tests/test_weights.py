@@ -192,9 +192,6 @@ def test_shared_keys_are_found_whatever_their_gauge():
         to_weights(from_weights(llama(heads), n_heads=4, rotary=500.0), "llama", n_kv_heads=2)
 
 
-# ------------------------------------------------------------------ which layer, and from where
-
-
 def stack(n_layers, make=bert, prefix="encoder.layer.{}.attention."):
     every = (make(random_heads(12, 3, 4, seed=i), prefix.format(i)) for i in range(n_layers))
     return {name: each for state in every for name, each in state.items()}
@@ -283,8 +280,6 @@ def test_shards_folders_and_configurations_beside_them(kind, tmp_path):
     with pytest.raises(FileNotFoundError, match="part-0"):
         from_weights(index, 0)
 
-
-# ------------------------------------------------------------------ models of transformers
 
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,
@@ -422,8 +417,6 @@ def test_what_models_add_is_refused():
         with pytest.raises(InvalidInput, match="sliding_window=9"):
             from_weights(model, 1)
 
-
-# ------------------------------------------------------------------ what is refused
 
 STACK, CROSS = stack(12), bert(HEADS, "layer.0.crossattention.")
 MHA, GROUPS = torch.nn.MultiheadAttention, llama(random_heads(12, 4, 4, n_shared=2))
