@@ -160,7 +160,6 @@ def load(tmp_path):
     return call
 
 
-PLAIN = M.NamedMachine.plain(BEAVER)
 EVEN_ODD = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
 RULES = {"A": {"0": "1RB", "1": "1LB"}, "B": {"0": "1LA", "1": "1RH"}}
 BRIEF = {"A": {"0": {"next": "B", "write": 1, "move": "R"}, "1": {"next": "B", "move": "L"}},
@@ -215,7 +214,8 @@ def test_start_blank_verdicts_and_names_are_those_of_the_file(load):
     """, ".yml")  # fmt: skip
     assert (named.states, named.letters) == (("right", "back"), ("_", "0", "1"))
     assert (named.input, named.position, named.max_steps) == ((1, 2, 2, 1), "last", 50)
-    assert (named.start(named.input), named.start([]), PLAIN.start([1, 0])) == (3, 0, 0)
+    assert (named.start(named.input), named.start([])) == (3, 0)
+    assert M.NamedMachine.plain(BEAVER).start([1, 0]) == 0
     run = named.machine.run([*named.input, 0])
     last = run.history[-1]
     assert named.halts[last.state, last.read] == "yes"

@@ -246,13 +246,7 @@ def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     pa.save(compiled, path)
     again = pa.load(path)
     assert (again.schema, again.terms, again.name) == (bare, compiled.terms, "own")
-    found = []
-    for each in (again, compiled):
-        try:
-            found.append(each.decode(prompt, 4))
-        except OutOfRange as refusal:  # counts beyond 64 bits
-            found.append(str(refusal))
-    assert found[0] == found[1]
+    assert again.decode(prompt, 2) == compiled.decode(prompt, 2)
 
 
 def test_counts_end_at_64_bits():
