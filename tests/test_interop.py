@@ -41,10 +41,10 @@ def linear(drawn, **numbers):
 
 
 def softmax(mode="full", bias=False, rotary=None, seed=0, n_outputs=2, scale=1.0):
-    """A layer of two heads for tokens of three coordinates."""
-    query, key, value = normal(3, 2, 3 + bias, 4, seed=seed)
-    attn = scale * (query @ key.transpose(0, 2, 1)) if rotary is None else (scale * query, key)
-    return pa.SoftmaxAttention(attn, value[..., :n_outputs], mode, bias, rotary=rotary)
+    rank = None if rotary is None else 4
+    return pa.data.random_softmax_layer(
+        3, n_outputs, 2, 6.0 * scale, rank, mode, seed, bias=bias, rotary=rotary
+    )
 
 
 def run(module, X, Z=None):

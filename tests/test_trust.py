@@ -428,9 +428,9 @@ def test_sample_sizes_grow_as_the_theorem_says():
     assert found == wanted
     # Over fresh sequences: the least over a and R, here by a search that is finer.
     for error, leverage, confidence, e, noise in (
-        (0.1, 10.0, 0.99, 3, 1.0), (1.0, 2.0, 0.9, 3, 2.0), (1e-4, 10.0, 0.99, 1, 1.0),
+        (0.1, 10.0, 0.99, None, 1.0), (1.0, 2.0, 0.9, 3, 2.0), (1e-4, 10.0, 0.99, 1, 1.0),
     ):  # fmt: skip
-        p, S, k, delta = 18, 18 * leverage, 18 * e, 1 - confidence
+        p, S, k, delta = 18, 18 * leverage, 18 * (e or d), 1 - confidence
         t = math.log(2 / delta)
         M = noise**2 * (k + 2 * math.sqrt(k * t) + 2 * t) / error
         a = np.linspace(1e-3, 1 - 1e-3, 1000)[:, None]
