@@ -35,7 +35,6 @@ seeds, sizes = st.integers(0, 10**6), st.integers(1, 4)
 
 
 def linear(drawn, **numbers):
-    """A layer of a form of oracle.FORMS with random heads."""
     form, context = oracle.split_context(drawn)
     return linear_layer(form, 3, context, **numbers)
 
@@ -275,7 +274,6 @@ def multihead(n_dims, n_heads, **options):
 
 
 def attended(module, X, mode="full"):
-    """What the module makes of its tokens."""
     tokens = torch.tensor(X if module.batch_first else X.transpose(1, 0, 2))
     n = X.shape[1]
     mask = torch.ones(n, n, dtype=torch.bool).triu(1) if mode == "causal" else None

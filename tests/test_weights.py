@@ -92,12 +92,6 @@ def test_every_layout_is_read_and_written(name, bias):
     same(from_weights(written, **told)(X), layer(X))
 
 
-def test_scales_and_modes():
-    for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
-        same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
-    same(from_weights(LENS, mode="full")(X), expected(HEADS))
-
-
 def test_heads_that_are_not_needed_are_zero():
     layer = pa.data.random_softmax_layer(12, n_heads=2, rank=3, mode="causal", random_state=0)
     more = to_weights(layer, "gpt2", 4)
@@ -108,8 +102,11 @@ def test_heads_that_are_not_needed_are_zero():
         same(from_weights(state, n_heads=n_heads, **told)(X), layer(X))
 
 
-def test_prefix_dtype_and_tolerance():
+def test_scale_mode_prefix_dtype_and_tolerance():
+    for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
+        same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
     layer = from_weights(BERT, n_heads=3)
+    assert pa.same_function(from_weights(LENS, mode="full"), layer, 1e-12)
     found = to_weights(layer, "bert", prefix="encoder.layer.0.attention", dtype="float32")
     assert found.keys() == bert(HEADS, "encoder.layer.0.attention.").keys()
     assert {each.dtype for each in found.values()} == {np.dtype(np.float32)}
@@ -319,7 +316,6 @@ one_worker = pytest.mark.xdist_group("transformers")
 
 
 def built(name, settings, size=0.3):
-    """A model with random weights of that size, in evaluation mode."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     kind = getattr(transformers, f"{name}Model")
     model, generator = kind(kind.config_class(**settings)).eval(), torch.Generator().manual_seed(0)
