@@ -313,14 +313,11 @@ NAMES = st.text(
 )  # fmt: skip
 
 
-def some_names(least, most):
-    return st.lists(NAMES, min_size=least, max_size=most, unique=True)
-
-
 @st.composite
 def machines(draw):
     """Named automata and Turing machines; their ends are called other than their states."""
-    letters, (*states, halt, yes, no) = draw(some_names(1, 4)), draw(some_names(4, 7))
+    letters = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    *states, halt, yes, no = draw(st.lists(NAMES, min_size=4, max_size=7, unique=True))
     sizes, rng = (len(states), len(letters)), np.random.default_rng(draw(st.integers(0, 999)))
     word = st.lists(st.integers(0, len(letters) - 1), max_size=5).map(tuple)
     rest = {"name": draw(st.sampled_from(["", "some"])), "input": draw(st.none() | word)}

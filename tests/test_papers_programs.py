@@ -26,21 +26,6 @@ NAMES = ("pos", "key", "val", "state", "out")
 OBJECTS = P.Schema(tuple(P.Attribute(n, (POSITION if n == "pos" else SYMBOL,)) for n in NAMES))
 
 
-def random_lookups(rng):
-    ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
-    return [
-        ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
-        ("pos", "out", "pos", "state", places, ask[:SIZE]),
-        ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
-    ]
-
-
-def random_objects(rng):
-    rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
-    rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
-    return [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
-
-
 def algorithm_3(lookups, objects, n_new):
     """Lines 3 to 19, one new object after the other."""
     objects = list(objects)
@@ -68,7 +53,15 @@ def compiled_lookups(lookups):
 def test_a_program_of_algorithm_3_is_a_layer_and_a_program_of_ours():
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        lookups, objects = random_lookups(rng), random_objects(rng)
+        ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
+        lookups = [
+            ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
+            ("pos", "out", "pos", "state", places, ask[:SIZE]),
+            ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
+        ]
+        rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
+        rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
+        objects = [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
         expected = [OBJECTS.token(**each) for each in algorithm_3(lookups, objects, N_NEW)]
         rows, compiled = OBJECTS.encode(expected), compiled_lookups(lookups)
         Z = rows[:N_OBJECTS].astype(float)
