@@ -252,23 +252,19 @@ def test_heads_of_equal_or_nearly_equal_norm_are_written_in_one_way():
         np.testing.assert_allclose(again.value, written.value, atol=1e-13)
 
 
-def test_canonical_layers_have_no_more_heads_than_they_need():
+def test_scales_of_heads_count_and_canonical_layers_have_no_more_heads_than_they_need():
     form = {"mode": "causal", "query": [0, 1, 2], "key": [1, 2, 3], "value": [0, 4]}
     layer = linear(form, 5)
     both = [np.concatenate([layer.attn] * 2), np.concatenate([layer.value, 3 * layer.value])]
     doubled = remade(layer, attn=both[0], value=both[1], head_scales=None)
     assert pa.canonical(doubled).n_heads == 2  # nothing folds
     layer = remade(linear({"mode": "causal", "decay": (0.5, 0.9)}, 2), head_scales=[0, 1])
+    other = remade(layer, head_scales=[1, 1])
+    assert not pa.same_function(layer, other)
+    assert pa.match_heads(other, layer).order.tolist() == [-1, 1]
     for size, options, scales in ((1e-14, (), {0}), (1e-4, (), {0, 1}), (1e-4, (1e-2,), {0})):
         small = remade(layer, attn=layer.attn * np.array([1.0, size])[:, None, None])
         assert set(pa.canonical(small, *options).head_scales) == scales
-
-
-def test_scales_of_heads_count():
-    layer = linear({"mode": "causal", "decay": (0.5, 0.9)}, n_heads=4)
-    layer, other = (remade(layer, head_scales=scales) for scales in ([0, 0, 1, 1], [0, 1, 1, 1]))
-    assert not pa.same_function(layer, other)
-    assert pa.match_heads(other, layer).order.tolist() == [0, -1, 2, 3]
 
 
 def one_entry(form, place, size=1.0):

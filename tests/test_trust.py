@@ -157,7 +157,6 @@ class Population:
         return np.mean(truths > bounds), np.mean(risks), np.mean(given), ratio
 
 
-# A population, the number of sequences of a sample, and options.
 CELLS = {
     "normal": ({}, 120, {}),
     "three dimensions": ({"d": 3, "n": 5}, 180, {}),
@@ -394,7 +393,6 @@ def test_error_bars_count_the_sequences_held_out():
         held = {"X_test": Z[80:].repeat(n, axis=1), "Y_test": targets[80:].repeat(n, axis=1)}
         bars.append(pa.learning_curve(Z[:80], targets[:80], [40, 80], form=form, **held).test_error)
     np.testing.assert_allclose(*bars)
-    # Of one sequence held out no spread is known, and that is said.
     X, Y, _ = curve_task()
     alone = pa.learning_curve(X, Y, [50, 200], X_test=X[:1], Y_test=Y[:1])
     np.testing.assert_array_equal(alone.test_covariance, 0.0)

@@ -421,7 +421,6 @@ def of(**settings):
 # The source, what is told beside, and what the message names; ``THREE`` with three heads.
 THREE, STILL = {"n_heads": 3}, {"n_heads": 3, "rotary": None}
 REFUSED = [
-    # Weights of what is no such attention, or of more than that.
     (BERT | {KEY: np.ones((8, 12)), VALUE: np.ones((8, 12))}, THREE, "as many keys as queries"),
     (BERT | {"attention.self.distance_embedding.weight": np.ones((3, 4))}, THREE, "distance"),
     ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
@@ -431,7 +430,6 @@ REFUSED = [
     ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"), (CROSS, THREE, "another seq"),
     (MHA(12, 3, add_zero_attn=True), {}, "add_zero_attn"),
     (MHA(12, 3, add_bias_kv=True), {}, "bias_k"),
-    # Configurations that say more.
     (GPT2, {"config": {"n_head": 3, "scale_attn_by_inverse_layer_idx": True}}, "scale must"),
     (LLAMA, of(rope_parameters={"full": {"rope_theta": 5.0}}), "rope_parameters.*one set"),
     (LLAMA, of(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "low_freq_factor"),
@@ -439,7 +437,6 @@ REFUSED = [
     (LLAMA, of(use_bidirectional_attention=True), "mode must"),
     (BERT, of(position_embedding_type="relative_key"), "relative_key"),
     (BERT, of(pruned_heads={"0": [1]}), "pruned"), (LLAMA, of(head_dim=6), "head_dim = 6"),
-    # Several layers, and what is told wrongly or not at all.
     (STACK, THREE, "12 attention layers.*'encoder.layer.2.attention', 'encoder.layer.3"),
     (BERT | GPT2, THREE, r"'attention' \(bert\).*'attn' \(gpt2\)"),
     (STACK, THREE | {"layer": "decoder.layer.1"}, "no layer 'decoder.layer.1'"),
