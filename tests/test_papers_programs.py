@@ -14,10 +14,8 @@ from polyattn_papers.tasks.turing_constructions import SIZES, as_table, compared
 
 P, M = pa.programs, pa.programs.machines
 
-# ---------------------------------------------------------------- [yau2024: Algorithm 3, Lemma F.1]
-#
-# A lookup (source, dest, key, value, ask, write) sets new.dest = write[o.value] of the object o
-# with o.key = ask[last.source].
+# [yau2024: Algorithm 3, Lemma F.1]: a lookup (source, dest, key, value, ask, write) sets
+# new.dest = write[o.value] of the object o with o.key = ask[last.source].
 
 SIZE, N_OBJECTS, N_NEW = 5, 4, 6
 PLACES = N_OBJECTS + N_NEW

@@ -55,11 +55,8 @@ def by_formula(X, Y, mode, weights, coef, confidence):
     noise = np.array([np.trace(each.T @ V @ each) for each in g])
     parts = noise + [np.trace(each @ M @ each.T) for each in seen]
     T, total, chance = noise.sum(), weights.sum() * psi.shape[1], (1 - confidence) / 2
-    half = np.linalg.cholesky(V).T
-    norm = sum(
-        np.linalg.norm(half @ sum(np.outer(one[:, a], one[:, a]) for one in g) @ half.T)
-        for a in range(Y.shape[2])
-    )
+    half, columns = np.linalg.cholesky(V).T, np.moveaxis(g, 2, 0)
+    norm = sum(np.linalg.norm(half @ each.T @ each @ half.T) for each in columns)
     effective = min(N - p, 2 * T**2 / np.sum((parts - parts.mean()) ** 2))
     excess = T * f_distribution.ppf(1 - chance, (T / norm) ** 2, effective)
 
