@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pickle
 import re
 import stat
 import subprocess
@@ -46,9 +47,6 @@ def load(content, path):
     return pa.load(path)
 
 
-# ------------------------------------------------------------------ round trips
-
-
 @pytest.mark.parametrize("name", forged.THINGS)
 def test_what_is_loaded_holds_and_does_the_same(name, things, good, tmp_path):
     thing, loaded = things[name], load(good[name], tmp_path / "file")
@@ -80,20 +78,13 @@ def test_loaded_estimators_go_on_as_if_they_had_never_left(things, good, tmp_pat
         dual.set_params(solver="auto").partial_fit(X, Y[:, 0])
 
 
-def bits(things):
-    """Lines of all that things answer, with types and shapes."""
-    for name, thing in things.items():
-        for method, answer in forged.answers(thing).items():
-            yield f"{name} {method} {answer.dtype.str} {answer.shape} {answer.tobytes().hex()}"
-
-
 PROGRAM = """
-import sys, polyattn as pa
+import pickle, sys, polyattn as pa
 loaded = {name: pa.load(name) for name in sys.argv[1:2]}
 assert "sklearn" not in sys.modules
 loaded |= {name: pa.load(name) for name in sys.argv[2:]}
-from test_files import bits
-print(*bits(loaded), sep="\\n")
+from forged_files import answers
+pickle.dump({name: answers(thing) for name, thing in loaded.items()}, sys.stdout.buffer)
 """
 
 
@@ -104,11 +95,12 @@ def test_a_fresh_process_answers_the_same(things, good, tmp_path):
         (tmp_path / name).write_bytes(good[name])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *names],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path, capture_output=True, check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [*bits({name: things[name] for name in names})]
+    expected = {name: forged.answers(things[name]) for name in names}
+    np.testing.assert_equal(pickle.loads(done.stdout), expected)  # noqa: S301 - our own
 
 
 class Own(pa.LinearAttentionRegressor):
@@ -145,9 +137,6 @@ def test_what_no_file_keeps_is_named_and_leaves_no_file(make, word, tmp_path, mo
     with pytest.raises(PolyattnError, match=word):
         pa.save(make(), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
-
-
-# ------------------------------------------------------------------ damage
 
 
 def test_every_changed_byte_and_every_cut_of_a_file_is_noticed(tmp_path):
@@ -196,8 +185,6 @@ def test_files_of_others_and_of_other_versions_are_refused(name, tmp_path):
         load(FOREIGN[name], tmp_path / "foreign")
     assert len(str(refusal.value)) < 600
 
-
-# ------------------------------------------------------------------ forgery
 
 RECORDS = [name for name in forged.THINGS if not name.startswith("certificate")]
 # What a file may lack: sums that files of before have not, and what a form need not have.
@@ -360,9 +347,6 @@ def test_programs_too_large_to_run_are_neither_loaded_nor_saved(tmp_path):
         pa.save(P.compile(P.universal_dfa(30, 30, 20_000, style="one_hot")), tmp_path / "large")
 
 
-# ------------------------------------------------------------------ arrays, machines, the screen
-
-
 PLAIN = "{'descr': '<f8', 'fortran_order': False, 'shape': %s, }"
 LIES = [forged.with_header(text, bytes(16)) for text in forged.HEADERS]
 LIES += [
@@ -403,26 +387,17 @@ def test_odd_packings_are_refused_and_bombs_not_unpacked(run, tmp_path):
     assert peak < 50_000_000
 
 
-def bomb():
-    """Nine lists of nine lists of nine lists."""
-    lists = ["&a0 [lol]"]
-    lists += [f"&a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    return f"[{', '.join(lists)}]"
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        f"rules: {{A: {{0: [A, 0, {bomb()}]}}}}", f"transitions: {bomb()}", bomb(),
         json.dumps({"rules": {"A": {"0": "L" * 900_000}}}), json.dumps({"k" * 500_000: 1}),
         json.dumps({"rules": "1RB1LB_" * 100_000}), json.dumps({"kind": ["x"] * 90_000}),
     ],
     ids=lambda content: content[:20],
 )  # fmt: skip
-def test_bombs_and_large_machines_are_refused_at_once(content, tmp_path):
-    path = tmp_path / ("machine.json" if content.startswith("{") else "machine.yaml")
+def test_large_machines_are_refused_at_once(content, tmp_path):
+    path, start = tmp_path / "machine.json", time.process_time()
     path.write_text(content)
-    start = time.process_time()
     with pytest.raises(FileFormatError, match=r"machine\.") as refusal:
         P.machines.load_machine(path)
     assert time.process_time() - start < 8
@@ -449,8 +424,6 @@ def test_what_a_terminal_would_obey_is_shown_escaped(run, good, tmp_path):
         assert "\\x1b" in done.output
         assert not {"\x1b", "\x07"} & set(done.output), arguments
 
-
-# ------------------------------------------------------------------ places
 
 HEADS = [pa.LinearAttention(np.ones((n, 2, 2)), np.ones((n, 2, 1))) for n in (1, 2, 3)]
 

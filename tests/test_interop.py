@@ -35,16 +35,15 @@ seeds, sizes = st.integers(0, 10**6), st.integers(1, 4)
 
 
 def linear(drawn, **numbers):
-    """A layer of a form of oracle.FORMS with random heads."""
     form, context = oracle.split_context(drawn)
     return linear_layer(form, 3, context, **numbers)
 
 
 def softmax(mode="full", bias=False, rotary=None, seed=0, n_outputs=2, scale=1.0):
-    """A layer of two heads for tokens of three coordinates."""
-    query, key, value = normal(3, 2, 3 + bias, 4, seed=seed)
-    attn = scale * (query @ key.transpose(0, 2, 1)) if rotary is None else (scale * query, key)
-    return pa.SoftmaxAttention(attn, value[..., :n_outputs], mode, bias, rotary=rotary)
+    rank = None if rotary is None else 4
+    return pa.data.random_softmax_layer(
+        3, n_outputs, 2, 6.0 * scale, rank, mode, seed, bias=bias, rotary=rotary
+    )
 
 
 def run(module, X, Z=None):
@@ -266,9 +265,6 @@ def test_models_have_standard_operators_and_are_written_whole(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
 
 
-# ------------------------------------------------------------------ nn.MultiheadAttention
-
-
 def multihead(n_dims, n_heads, **options):
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(n_dims, n_heads, dtype=torch.float64, **options)
@@ -278,7 +274,6 @@ def multihead(n_dims, n_heads, **options):
 
 
 def attended(module, X, mode="full"):
-    """What the module makes of its tokens."""
     tokens = torch.tensor(X if module.batch_first else X.transpose(1, 0, 2))
     n = X.shape[1]
     mask = torch.ones(n, n, dtype=torch.bool).triu(1) if mode == "causal" else None
@@ -323,8 +318,6 @@ def fitted(function, layer, *sizes):
     named = float(str(caught.value).split("tolerance=")[1].split(",")[0])
     return function(layer, *sizes, tolerance=named), named
 
-
-# ------------------------------------------------------------------ projections
 
 NAMES = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_skip", "head_scales")
 BIASES = NAMES[4:8]

@@ -60,15 +60,12 @@ def test_layers_do_what_automata_lib_does_on_an_endless_tape(sizes, n_machines, 
     assert n_compared > least
 
 
-def test_busy_beavers_halt_when_they_must():
+def test_turing_machines_that_are_ready_compute_what_they_say():
     for n_states, steps, ones in ((2, 6, 4), (3, 21, 5), (4, 107, 13)):
         machine, program = M.busy_beaver(n_states), P.universal_turing_machine(n_states, 2, 32)
         run = P.compile(program).run(machine, max_steps=1000, overflow="error")
         assert (run.steps, sum(run.tape), run.halted, run.wrapped_at) == (steps, ones, True, None)
         assert run == program.interpret(machine) == machine.run([0] * 32)
-
-
-def test_turing_machines_that_are_ready_compute_what_they_say():
     turing = P.compile(P.universal_turing_machine(7, 3, 24))
     for number in (*range(9), 255, 4095):
         digits = [int(digit) for digit in f"0{number:b}"]
@@ -116,21 +113,16 @@ def test_the_short_form_is_read_and_missing_rules_can_halt():
     assert machine.run([0, 0, 0]).history[-1] == (1, 1, 0, 0, 0, HALT)
 
 
-def one_rule(pair, rule):
-    return lambda: P.TuringMachine({pair: rule}, 1, 1)
-
-
 REFUSED = [
     *((lambda t=t: P.DFA(t), "transitions") for t in (
         [], [0, 1], [[]], [[0.0, 1.0], [0.0, 0.0]], [[0, 1], [0]])),
     (lambda: P.DFA([[0, 2], [0, 1]]), r"transitions\[0, 1\]"),
     *((lambda a=a: P.DFA([[0]], accepting=a), "accepting") for a in ([1], [0.5])),
     (lambda: P.TuringMachine({}, 0, 1), "n_states"),
-    (one_rule((0, 0), (1, 0, 0)), "next_state 1"),
-    (one_rule((0, 0), (0, 1, 2)), "writes 1.*moves 2"),
-    (one_rule((1, 0), (0, 0, 0)), "state 1"),
-    (one_rule((0, 1), (0, 0, 0)), "letter 1"),
-    *((one_rule((0, 0), rule), "rule") for rule in ((0, 0), (0.9, 0.5, 1))),
+    *((lambda p=p, r=r: P.TuringMachine({p: r}, 1, 1), word) for p, r, word in (
+        ((0, 0), (1, 0, 0), "next_state 1"), ((0, 0), (0, 1, 2), "writes 1.*moves 2"),
+        ((1, 0), (0, 0, 0), "state 1"), ((0, 1), (0, 0, 0), "letter 1"),
+        ((0, 0), (0, 0), "rule"), ((0, 0), (0.9, 0.5, 1), "rule"))),
     *((lambda t=t: P.TuringMachine.parse(t), "text|rule|triples") for t in (
         "1RB", "1RA_1RA1RA", "0XA", "²RB")),
     (lambda: BEAVER.run([0], position=1), "position"),
@@ -160,7 +152,6 @@ def load(tmp_path):
     return call
 
 
-PLAIN = M.NamedMachine.plain(BEAVER)
 EVEN_ODD = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
 RULES = {"A": {"0": "1RB", "1": "1LB"}, "B": {"0": "1LA", "1": "1RH"}}
 BRIEF = {"A": {"0": {"next": "B", "write": 1, "move": "R"}, "1": {"next": "B", "move": "L"}},
@@ -215,7 +206,8 @@ def test_start_blank_verdicts_and_names_are_those_of_the_file(load):
     """, ".yml")  # fmt: skip
     assert (named.states, named.letters) == (("right", "back"), ("_", "0", "1"))
     assert (named.input, named.position, named.max_steps) == ((1, 2, 2, 1), "last", 50)
-    assert (named.start(named.input), named.start([]), PLAIN.start([1, 0])) == (3, 0, 0)
+    assert (named.start(named.input), named.start([])) == (3, 0)
+    assert M.NamedMachine.plain(BEAVER).start([1, 0]) == 0
     run = named.machine.run([*named.input, 0])
     last = run.history[-1]
     assert named.halts[last.state, last.read] == "yes"
@@ -321,14 +313,11 @@ NAMES = st.text(
 )  # fmt: skip
 
 
-def some_names(least, most):
-    return st.lists(NAMES, min_size=least, max_size=most, unique=True)
-
-
 @st.composite
 def machines(draw):
     """Named automata and Turing machines; their ends are called other than their states."""
-    letters, (*states, halt, yes, no) = draw(some_names(1, 4)), draw(some_names(4, 7))
+    letters = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    *states, halt, yes, no = draw(st.lists(NAMES, min_size=4, max_size=7, unique=True))
     sizes, rng = (len(states), len(letters)), np.random.default_rng(draw(st.integers(0, 999)))
     word = st.lists(st.integers(0, len(letters) - 1), max_size=5).map(tuple)
     rest = {"name": draw(st.sampled_from(["", "some"])), "input": draw(st.none() | word)}

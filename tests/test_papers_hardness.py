@@ -51,26 +51,18 @@ def test_the_closed_form_is_the_layer_and_keeps_its_bound(hidden, marker, n_dims
     np.testing.assert_allclose(outputs[~both], -X[~both][:, :, marker], atol=1e-15)
 
 
-def family(n_dims, n_hidden, n_tokens, beta):
-    """All members of a family of parity layers on all sequences; the last coordinate is marker.
-
-    parts (M, N) : output at the first row, less what all members have in common
-    labels (M, N) : the signs of all outputs, as a number; and where both markers occur, (N,)
-    """
-    X, sets = all_inputs(n_tokens, n_dims), combinations(range(n_dims - 1), n_hidden)
-    outputs = np.array([parity_outputs(X, each, n_dims - 1, beta) for each in sets])
-    _, group = np.unique(X[:, :, -1], axis=0, return_inverse=True)
-    means = np.bincount(group.ravel(), outputs[0, :, 0]) / np.bincount(group.ravel())
-    labels = (outputs > 0) @ (1 << np.arange(n_tokens))
-    return outputs[:, :, 0] - means[group.ravel()], labels, mixed(X, n_dims - 1)
-
-
 @pytest.mark.parametrize("beta", [0.5, 2.0, 40.0])
 @pytest.mark.parametrize("size", [(6, 3, 2), (4, 3, 3), (5, 1, 2)])
 def test_no_query_excludes_more_members_than_the_bound(size, beta):
     """Queries that exclude much: signs of sums of members; correlations are those enumerated."""
-    n_dims, n_heads, n_tokens = size
-    (parts, labels, both), rng = family(*size, beta), np.random.default_rng(0)
+    (n_dims, n_heads, n_tokens), rng = size, np.random.default_rng(0)
+    # All members on all sequences; the last coordinate is marker.
+    X, sets = all_inputs(n_tokens, n_dims), combinations(range(n_dims - 1), n_heads)
+    outputs = np.array([parity_outputs(X, each, n_dims - 1, beta) for each in sets])
+    group = np.unique(X[:, :, -1], axis=0, return_inverse=True)[1].ravel()
+    # Outputs at the first row, less what all members have in common; signs of all, as a number.
+    parts = outputs[:, :, 0] - (np.bincount(group, outputs[0, :, 0]) / np.bincount(group))[group]
+    labels, both = (outputs > 0) @ (1 << np.arange(n_tokens)), mixed(X, n_dims - 1)
     n_members, n_inputs = parts.shape
 
     def limit(tolerance, queries):

@@ -14,31 +14,14 @@ from polyattn_papers.tasks.turing_constructions import SIZES, as_table, compared
 
 P, M = pa.programs, pa.programs.machines
 
-# ---------------------------------------------------------------- [yau2024: Algorithm 3, Lemma F.1]
-#
-# A lookup (source, dest, key, value, ask, write) sets new.dest = write[o.value] of the object o
-# with o.key = ask[last.source].
+# [yau2024: Algorithm 3, Lemma F.1]: a lookup (source, dest, key, value, ask, write) sets
+# new.dest = write[o.value] of the object o with o.key = ask[last.source].
 
 SIZE, N_OBJECTS, N_NEW = 5, 4, 6
 PLACES = N_OBJECTS + N_NEW
 POSITION, SYMBOL = P.line("pos", PLACES), P.symbols("symbol", SIZE)
 NAMES = ("pos", "key", "val", "state", "out")
 OBJECTS = P.Schema(tuple(P.Attribute(n, (POSITION if n == "pos" else SYMBOL,)) for n in NAMES))
-
-
-def random_lookups(rng):
-    ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
-    return [
-        ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
-        ("pos", "out", "pos", "state", places, ask[:SIZE]),
-        ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
-    ]
-
-
-def random_objects(rng):
-    rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
-    rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
-    return [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
 
 
 def algorithm_3(lookups, objects, n_new):
@@ -68,7 +51,15 @@ def compiled_lookups(lookups):
 def test_a_program_of_algorithm_3_is_a_layer_and_a_program_of_ours():
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        lookups, objects = random_lookups(rng), random_objects(rng)
+        ask, write, places = rng.integers(SIZE, size=(3, PLACES)).tolist()
+        lookups = [
+            ("state", "state", "key", "val", ask[:SIZE], write[:SIZE]),
+            ("pos", "out", "pos", "state", places, ask[:SIZE]),
+            ("out", "val", "key", "val", write[:SIZE], places[:SIZE]),
+        ]
+        rest = rng.integers(SIZE, size=(N_OBJECTS, 3))
+        rows = np.column_stack([np.arange(N_OBJECTS), rng.permutation(SIZE)[:N_OBJECTS], rest])
+        objects = [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
         expected = [OBJECTS.token(**each) for each in algorithm_3(lookups, objects, N_NEW)]
         rows, compiled = OBJECTS.encode(expected), compiled_lookups(lookups)
         Z = rows[:N_OBJECTS].astype(float)
@@ -90,13 +81,10 @@ def test_rounding_is_that_of_the_paper_where_a_symbol_is_held(size):
     letters = P.Schema((P.Attribute("letter", (P.symbols("letter", size),)),))
     embedded = letters.encode(letters.token(letter=value) for value in range(size))
     np.testing.assert_array_equal(embedded, np.eye(size))
-    for vector in np.random.default_rng(size).uniform(-1, 1.2, size=(40, size)):
-        held = vector.max() > 0.5
-        expected = np.eye(size)[np.argmax(vector)] if held else np.zeros(size)
-        np.testing.assert_array_equal(letters.round(vector), expected)
+    vectors = np.random.default_rng(size).uniform(-1, 1.2, size=(40, size))
+    expected = np.eye(size)[np.argmax(vectors, axis=1)] * (vectors.max(axis=1) > 0.5)[:, None]
+    np.testing.assert_array_equal(letters.round(vectors), expected)
 
-
-# ---------------------------------------------------------------- deciding [yau2024: C.3, C.4]
 
 DEPTHS = {1: 1, 2: -1}
 LANGUAGES = {
@@ -205,9 +193,6 @@ def test_the_table_of_the_derivations_has_the_counts_of_the_compiled_programs():
     assert (row["rewrites: prompt"], row["changes: prompt"]) == (2 + 4, 2 * 2 + 4 + 2)
 
 
-# ---------------------------------------------------------------- few bits [yau2024: Lemma B.1]
-
-
 def share_right(compiled, sizes, bits, n_machines=8):
     rng, narrow, right = np.random.default_rng(3), P.quantise(compiled, bits), 0
     for _ in range(n_machines):
@@ -229,7 +214,7 @@ def test_the_paper_needs_two_bits_and_ours_three():
 
 
 def test_each_operation_is_clipped_on_its_own():
-    """Of sums that pass the bits on their way the order matters: 2 bits hold -2 to 1."""
+    """[yau2024: Lemma B.1] Of sums that pass the bits the order matters: 2 bits hold -2 to 1."""
     x = P.Attribute("x", (P.symbols("s", 2),), rounding="integer")
     flag = P.Attribute("flag", rounding="integer")
     schema, (a,) = P.Schema((flag, x)), P.variables("a")

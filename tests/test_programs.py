@@ -197,15 +197,6 @@ def random_prompt(rng, sizes=SIZES):
     return tokens
 
 
-def interpreted(program, prompt, limit):
-    """What the interpreter gives; None where the assumption of an instruction does not hold."""
-    try:
-        return program.interpret(prompt, limit).tokens
-    except InvalidInput as error:
-        assert "assumes" in str(error)  # noqa: PT017 - any other error is a failure
-        return None
-
-
 @pytest.mark.parametrize(("weights", "sizes"), [(WEIGHTS, SIZES), (LARGE, HUGE)])
 @given(seed=seeds)
 def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights, sizes, seed):
@@ -230,7 +221,10 @@ def test_layers_and_everything_that_runs_compute_the_sums_that_are_meant(weights
         batch = compiled.run_batch(others)
         assert batch == [compiled.run(*each) for each in others]
         assert batch[1].tokens == tokens
-        assert interpreted(program, prompt, limit) in (tokens, None)
+        try:
+            assert program.interpret(prompt, limit).tokens == tokens
+        except InvalidInput as error:  # the assumption of an instruction does not hold
+            assert "assumes" in str(error)  # noqa: PT017 - any other error is a failure
         if small:
             expected = [float(each) for each in sums(program, prompt).values()]
             output = compiled.layer(SCHEMA.encode(prompt).astype(float))
@@ -246,13 +240,7 @@ def test_a_saved_program_of_ones_own_goes_on_alike(tmp_path_factory, seed):
     pa.save(compiled, path)
     again = pa.load(path)
     assert (again.schema, again.terms, again.name) == (bare, compiled.terms, "own")
-    found = []
-    for each in (again, compiled):
-        try:
-            found.append(each.decode(prompt, 4))
-        except OutOfRange as refusal:  # counts beyond 64 bits
-            found.append(str(refusal))
-    assert found[0] == found[1]
+    assert again.decode(prompt, 2) == compiled.decode(prompt, 2)
 
 
 def test_counts_end_at_64_bits():

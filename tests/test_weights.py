@@ -92,12 +92,6 @@ def test_every_layout_is_read_and_written(name, bias):
     same(from_weights(written, **told)(X), layer(X))
 
 
-def test_scales_and_modes():
-    for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
-        same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
-    same(from_weights(LENS, mode="full")(X), expected(HEADS))
-
-
 def test_heads_that_are_not_needed_are_zero():
     layer = pa.data.random_softmax_layer(12, n_heads=2, rank=3, mode="causal", random_state=0)
     more = to_weights(layer, "gpt2", 4)
@@ -108,8 +102,11 @@ def test_heads_that_are_not_needed_are_zero():
         same(from_weights(state, n_heads=n_heads, **told)(X), layer(X))
 
 
-def test_prefix_dtype_and_tolerance():
+def test_scale_mode_prefix_dtype_and_tolerance():
+    for beside in ({"scale": 0.7, "mode": "causal"}, {"mode": "last"}):
+        same(from_weights(BERT, n_heads=3, **beside)(X), expected(HEADS, **beside))
     layer = from_weights(BERT, n_heads=3)
+    assert pa.same_function(from_weights(LENS, mode="full"), layer, 1e-12)
     found = to_weights(layer, "bert", prefix="encoder.layer.0.attention", dtype="float32")
     assert found.keys() == bert(HEADS, "encoder.layer.0.attention.").keys()
     assert {each.dtype for each in found.values()} == {np.dtype(np.float32)}
@@ -157,8 +154,11 @@ def test_a_configuration_says_what_is_turned():
     assert from_weights(state, 0, **windowed) == plain
     off = configured(sliding_window=9, use_sliding_window=False, model_type="qwen2")
     assert from_weights(LLAMA, config=off) == plain
-    with pytest.raises(InvalidInput, match="sliding_window=9"):
-        from_weights(state, 1, max_length=10, **windowed)
+    # Every layer of Mistral has the window, also where settings that it does not read deny it.
+    mistral = windowed["config"] | {"model_type": "mistral"}
+    for layer, told in ((1, windowed), (0, {"config": mistral})):
+        with pytest.raises(InvalidInput, match="sliding_window=9"):
+            from_weights(state, layer, max_length=10, **told)
     # TransformerLens keeps rotary_sin beside weights whose queries are turned.
     kept = LENS | {"blocks.0.attn.rotary_sin": np.zeros((3, 4)), "blocks.0.attn.mask": np.ones(3)}
     with pytest.raises(InvalidInput, match="rotary must be given"):
@@ -190,9 +190,6 @@ def test_shared_keys_are_found_whatever_their_gauge():
     heads["W_K"][1] += 1e-6
     with pytest.raises(InvalidInput, match=r"heads [01] and [01] would share keys"):
         to_weights(from_weights(llama(heads), n_heads=4, rotary=500.0), "llama", n_kv_heads=2)
-
-
-# ------------------------------------------------------------------ which layer, and from where
 
 
 def stack(n_layers, make=bert, prefix="encoder.layer.{}.attention."):
@@ -284,8 +281,6 @@ def test_shards_folders_and_configurations_beside_them(kind, tmp_path):
         from_weights(index, 0)
 
 
-# ------------------------------------------------------------------ models of transformers
-
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,
     "vocab_size": 11, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
@@ -321,7 +316,6 @@ one_worker = pytest.mark.xdist_group("transformers")
 
 
 def built(name, settings, size=0.3):
-    """A model with random weights of that size, in evaluation mode."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     kind = getattr(transformers, f"{name}Model")
     model, generator = kind(kind.config_class(**settings)).eval(), torch.Generator().manual_seed(0)
@@ -413,17 +407,7 @@ def test_what_models_add_is_refused():
                 from_weights(source, 1, **told)
     with pytest.raises(InvalidInput, match="softcapping"):
         from_weights(model, 0, layout="llama")
-    # Every layer of Mistral has the window, also where settings that it does not read deny it.
-    for beside in ({"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}):
-        model, module = made("Mistral", sliding_window=9, **beside)
-        (tokens, wanted), layer = attended(model, module), from_weights(model, 1, max_length=9)
-        same(layer(tokens[:, :9]), wanted[:, :9], 1e-6)
-        assert np.abs(layer(tokens) - wanted).max() > 0.1 * np.abs(wanted).max()
-        with pytest.raises(InvalidInput, match="sliding_window=9"):
-            from_weights(model, 1)
 
-
-# ------------------------------------------------------------------ what is refused
 
 STACK, CROSS = stack(12), bert(HEADS, "layer.0.crossattention.")
 MHA, GROUPS = torch.nn.MultiheadAttention, llama(random_heads(12, 4, 4, n_shared=2))
@@ -437,7 +421,6 @@ def of(**settings):
 # The source, what is told beside, and what the message names; ``THREE`` with three heads.
 THREE, STILL = {"n_heads": 3}, {"n_heads": 3, "rotary": None}
 REFUSED = [
-    # Weights of what is no such attention, or of more than that.
     (BERT | {KEY: np.ones((8, 12)), VALUE: np.ones((8, 12))}, THREE, "as many keys as queries"),
     (BERT | {"attention.self.distance_embedding.weight": np.ones((3, 4))}, THREE, "distance"),
     ({"conv.weight": np.ones((3, 3))}, {}, "no attention layer.*llama: q_proj.*conv.weight"),
@@ -447,7 +430,6 @@ REFUSED = [
     ({n: each.T for n, each in GPT2.items()}, THREE, "transpose"), (CROSS, THREE, "another seq"),
     (MHA(12, 3, add_zero_attn=True), {}, "add_zero_attn"),
     (MHA(12, 3, add_bias_kv=True), {}, "bias_k"),
-    # Configurations that say more.
     (GPT2, {"config": {"n_head": 3, "scale_attn_by_inverse_layer_idx": True}}, "scale must"),
     (LLAMA, of(rope_parameters={"full": {"rope_theta": 5.0}}), "rope_parameters.*one set"),
     (LLAMA, of(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "low_freq_factor"),
@@ -455,7 +437,6 @@ REFUSED = [
     (LLAMA, of(use_bidirectional_attention=True), "mode must"),
     (BERT, of(position_embedding_type="relative_key"), "relative_key"),
     (BERT, of(pruned_heads={"0": [1]}), "pruned"), (LLAMA, of(head_dim=6), "head_dim = 6"),
-    # Several layers, and what is told wrongly or not at all.
     (STACK, THREE, "12 attention layers.*'encoder.layer.2.attention', 'encoder.layer.3"),
     (BERT | GPT2, THREE, r"'attention' \(bert\).*'attn' \(gpt2\)"),
     (STACK, THREE | {"layer": "decoder.layer.1"}, "no layer 'decoder.layer.1'"),
