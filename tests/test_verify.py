@@ -38,7 +38,9 @@ CASES = {
     "few": (GAUSSIAN[:5], {}, NO),
     "length one": (GAUSSIAN[:, :1], {"domain": pa.domains.Real(1)}, YES),
     "prompts": (PROMPTS, {}, NO),
-    "multiples": (GAUSSIAN[..., [0, 1, 1]] * [1.0, 1.0, -4.0], {}, NO),
+    "multiples": (
+        GAUSSIAN[..., [0, 1, 1]] * [1.0, 1.0, -4.0], {"form": pa.Form(decay=0.75)}, NO,
+    ),
     "Boolean": (BOOLEAN, {"domain": "boolean"}, YES),
     "Boolean in floats": (BOOLEAN, {"domain": "boolean", "method": "float", "bias": True}, YES),
     "Boolean, on real inputs": (BOOLEAN, {"mode": "full"}, NO),
