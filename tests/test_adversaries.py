@@ -4,8 +4,6 @@ A claim is wrong by so many standard errors as the heads are, or as the answers 
 are where no layer is behind the box.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -18,8 +18,6 @@ def both(X, Y, **options):
     return (pa.fit(X, Y, solver=name, **options) for name in ("iterative", "direct"))
 
 
-# ------------------------------------------------------------------ the bound of the excess
-#
 # Both the objective and its minimum are computed in rational numbers, from features written out.
 
 

@@ -1,7 +1,5 @@
 """learn_from_queries: heads recovered from a black box, their error bars, budgets and failures."""
 
-from __future__ import annotations
-
 import signal
 from time import sleep
 
@@ -70,9 +68,6 @@ HARD = {family: pa.data.hard_softmax_layer(family, 6, 3, 6.0) for family in FAMI
     "3 heads, one output": planted(6, 3, 1),
     "4 heads, two outputs": planted(6, 4, 2, seed=7),
 }
-
-
-# ------------------------------------------------------------------ heads
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -177,9 +172,6 @@ def test_another_number_of_heads_is_an_outcome():
     assert counted.layer == unknown.layer == right.layer
 
 
-# ------------------------------------------------------------------ sizes and units
-
-
 def test_units_of_outputs_move_values_alone():
     """By powers of two nothing is rounded: all figures are the same, those with units moved."""
     layer, factor = pa.data.random_softmax_layer(3, 2, n_heads=2, random_state=0), 2.0**-30
@@ -216,9 +208,6 @@ def test_what_shows_on_tokens_out_of_reach_is_not_claimed():
     result = pa.learn_from_queries(narrow, 4)
     assert result.outcome.name == "recovered_on_these_inputs"
     assert not result.recovered
-
-
-# ------------------------------------------------------------------ rounding, noise, error bars
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -286,8 +275,6 @@ def test_noise_is_measured_averaged_and_no_recovery():
     for size in (0.05, 1.0):
         assert asked(size, 8000).outcome.name in ("not_deterministic", "budget")
 
-
-# ------------------------------------------------------------------ options and endings
 
 LAYER = planted(6, 2)
 

@@ -1,7 +1,5 @@
 """learn_from_queries finds what lies around attention, and names what is no attention."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Torch modules as black boxes: exact copies, called as their models call them."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np

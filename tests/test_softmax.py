@@ -1,7 +1,5 @@
 """learn_softmax: planted heads come back in every shape, unit and noise, with true error bars."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -3,8 +3,6 @@
 And what ``identifiable_heads`` says of the same layers and inputs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -323,9 +323,6 @@ def test_climbing_ends_where_no_sign_helps():
         assert y @ form @ y >= np.einsum("ij,jk,ik->i", others, form, others).max()
 
 
-# The minimiser that audits compare with: what small data never need -----------------------------
-
-
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_the_minimiser_is_the_planted_one_from_every_source(kind, monkeypatch):
     known = oracle.planted(kind, {"mode": "causal"})
