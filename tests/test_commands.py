@@ -26,7 +26,7 @@ LEFT_OUT = {
     "make test": "it would run this test again",
     "make test-slow": "it takes 40 minutes",
     ".venv/bin/pytest -q tests/test_ridge.py": "it is a test itself",
-    ".venv/bin/pytest -q tests/test_ridge.py -k grid": "it is a test itself",
+    ".venv/bin/pytest -q tests/test_ridge.py -k gcv": "it is a test itself",
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes hours",
     "make mutants": "it takes an hour",
