@@ -24,7 +24,7 @@ from read_page import Page
 LEFT_OUT = {
     "make demo": "a test below runs the demo",
     "make test": "it would run this test again",
-    "make test-slow": "it takes 40 minutes",
+    "make test-slow": "it takes 25 minutes",
     ".venv/bin/pytest -q tests/test_ridge.py": "it is a test itself",
     ".venv/bin/pytest -q tests/test_ridge.py -k gcv": "it is a test itself",
     "make docs": "it builds the site and runs this test",
