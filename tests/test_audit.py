@@ -79,7 +79,8 @@ def test_figures_of_every_form_are_those_of_features_written_out(fields, X, seed
         assert found.relative_output_distance == found.output_distance / found.optimal_output
     given = {"sample_weight": weights, "context": contexts}
     best = pa.audit(pa.fit(X, targets, form=pa.Form(**form), **given), X, targets, **given)
-    assert (best.outcome.name, best.outcome.ok) == ("optimal", True)
+    assert best.gap <= best.rounding
+    assert best.outcome.name == ("undecided" if best.hidden else "optimal")
     assert best.distance <= doubt
 
 
