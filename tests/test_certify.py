@@ -292,8 +292,9 @@ def test_sums_say_no_where_rows_are_too_few_and_claim_nothing_of_deficient_ones(
         few = pa.certify(statistics=sums)
         assert (few.verdict, few.method) == ("not_identifiable", "count")
         assert few.witness().difference == pytest.approx(1.0)
-    for X, single in (gaussian(17), False), (gaussian(90)[:, :1], True):
-        counted = pa.certify(statistics=kind(3).update(X))
+    tokens = kind(3).update(gaussian(90)[:, :1])
+    for sums, single in (kind(3).update(gaussian(17)), False), (weighted, False), (tokens, True):
+        counted = pa.certify(statistics=sums)
         assert (counted.method, "single token" in counted.outcome.sentence) == ("count", single)
     doubtful = pa.certify(statistics=kind(3).update(flat()))
     assert doubtful.verdict == "undecided"

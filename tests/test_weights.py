@@ -12,7 +12,7 @@ import polyattn as pa
 from oracle import projected, random_heads
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.interop import from_weights, read_projections, to_weights
-from test_heads import normal
+from test_layers import normal
 
 
 def four(names, prefix):

@@ -113,9 +113,10 @@ def _basis(certificate: Certificate) -> str:
     found = certificate.verdict == IDENTIFIABLE
     moved = f"On the data they differ by rounding, at most {certificate.rounding:.1e}."
     return {
-        "count": "There are fewer predicted positions than dimensions."
-        if certificate.n_rows < (certificate.dimension or certificate.n_features)
-        else "Every sequence is a single token, or too few have weight.",
+        # The direction of single tokens is of integers, and the same whatever the data are.
+        "count": "Every sequence is a single token."
+        if isinstance(certificate.given_direction, tuple)
+        else "Fewer positions have weight than there are dimensions.",
         "exact": "Proved modulo a prime." if found else "Proved in integers.",
         "gram": f"Proved beyond a rounding bound of {certificate.rounding:.1e}.",
         "triangular": f"Proved beyond a rounding bound of {certificate.rounding:.1e}."
