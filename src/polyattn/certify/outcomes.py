@@ -67,7 +67,7 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         some = "other real inputs" if plain else f"the domain {domain}"
         differ = f"differ on {some}"
         if has_functions(certificate.form):
-            differ = "have other coefficients, and differ wherever the features they stand at do"
+            differ = "have other coefficients"
         text = f"{about}{differ}. {figures} {_basis(certificate)}"
         if certificate.structure is not None:
             n_features = certificate.dimension or certificate.n_features
